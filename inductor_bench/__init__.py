@@ -54,7 +54,7 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     """
     from pathlib import Path
 
-    from .records.request import BreakdownRequest, target_fields
+    from .records.request import BreakdownRequest, make_target_fields
     from .workflows.breakdown import run_breakdown
     from .workflows.progress import Silent
 
@@ -64,7 +64,7 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
             options[name] = Path(options[name])
     if isinstance(options.get("redact"), str):
         options["redact"] = (options["redact"],)
-    request = BreakdownRequest(**target_fields(targets), **options)
+    request = BreakdownRequest(**make_target_fields(targets), **options)
     return run_breakdown(request, Silent()).run
 
 
@@ -154,7 +154,7 @@ def extract(
     from pathlib import Path
 
     from .records.base import Category
-    from .records.module import with_paths
+    from .records.module import add_paths
     from .records.request import ExtractRequest, Selection
     from .workflows.extract import run_extract
     from .workflows.progress import Silent
@@ -172,7 +172,7 @@ def extract(
     outcome = run_extract(request, Silent())
     for message in (*outcome.notes, *(failure.message for failure in outcome.failures)):
         warnings.warn(message, stacklevel=2)
-    return [with_paths(row, Path(output).resolve()) for row in outcome.kernels]
+    return [add_paths(row, Path(output).resolve()) for row in outcome.kernels]
 
 
 def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
@@ -328,14 +328,14 @@ def apply(run: "str | Path", kernels: "Sequence[str | Path]" = ()) -> int:
     from pathlib import Path
 
     from .errors import InductorBenchError
-    from .worker.capture.pinned import gpu_name, pinned_kernels
+    from .worker.capture.pinned import make_pinned_kernels, name_gpu
     from .worker.capture.startup import install
     from .workflows.apply import prepare_process, require_same_gpu
 
     pinned, measured = prepare_process(Path(run), [*map(Path, kernels)])
-    require_same_gpu(pinned.pins, measured, gpu_name())
-    if pinned_kernels().refusal:
-        raise InductorBenchError(pinned_kernels().refusal, "break the program down here", "elsewhere")
+    require_same_gpu(pinned.pins, measured, name_gpu())
+    if make_pinned_kernels().refusal:
+        raise InductorBenchError(make_pinned_kernels().refusal, "break the program down here", "elsewhere")
     install()
     return len(pinned.pins.all)
 

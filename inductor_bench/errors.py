@@ -27,7 +27,7 @@ ERROR_IDS = {
     "missing-option": "an option is given without another option that it needs",
     "misplaced-option": "an option does not apply to this target, or to this kind of result",
     "conflicting-options": "two options exclude each other",
-    "usage": "the request cannot be carried out as typed, for a reason that has no id of its own",
+    "usage": "the request cannot be carried out as typed, for a reason without an id",
     # targets
     "no-such-target": "what is to be measured or compared does not exist",
     "wrong-target": "the verb cannot use it: it is of another kind, or there are too many",
@@ -61,7 +61,7 @@ ERROR_IDS = {
     "no-torch": "the interpreter has no torch that works",
     "missing-package": "a package that the request needs is not installed",
     "cannot-start": "a program cannot be started",
-    "no-such-device": "there is no such device, or this torch does not see it",
+    "no-such-device": "the device does not exist, or this torch does not see it",
     "unsupported-device": "this tool does not measure devices of this kind",
     "device-in-use": "another job uses the GPU",
     "no-cluster": "there is no such Ray cluster, or it is gone",
@@ -89,7 +89,7 @@ ERROR_IDS = {
     # ends
     "interrupted": "Ctrl-C, or a signal like it",
     "terminated": "SIGTERM",
-    "failed": "something failed that has no id of its own",
+    "failed": "something failed for a reason without an id",
     "bug": "a bug in this tool; the hint names a file with the details",
 }
 """The ids of errors, which do not change, and their meanings."""

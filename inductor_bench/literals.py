@@ -123,19 +123,19 @@ _LONGEST_VALUE = 300
 """Characters after a name in which a literal belongs to it, as the default in ``token = get("NAME", "VALUE")``."""
 
 
-def words_of(name: str) -> list[str]:
+def split_into_words(name: str) -> list[str]:
     """The words of a name, in lower case."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def _end_in(words: list[str], name: str) -> bool:
-    wanted = words_of(name)
+    wanted = split_into_words(name)
     return words[-len(wanted) :] == wanted
 
 
 def is_secret(name: str, value: str, asked: Sequence[str] = ()) -> bool:
     """Whether the value after a name is a secret; ``asked`` are further names, each of whose values is one."""
-    words = words_of(name)
+    words = split_into_words(name)
     if any(_end_in(words, one) for one in asked):
         return value != ""
     while words and words[-1].isdigit():
@@ -157,15 +157,15 @@ def mask_literals(text: str, asked: Sequence[str] = ()) -> str:
     """
     text = mask_keys(text)
     if "?" in text:
-        text = _QUERY.sub(lambda match: masked_pair(match, asked), text)
+        text = _QUERY.sub(lambda match: mask_pair(match, asked), text)
     if not any(mark in text for mark in _MARKS):  # a cheap test, because lines are masked while the program is timed
         return text
     lower = text.lower()
     if "authorization" in lower or "bearer" in lower:
         text = _HEADER.sub(lambda match: f"{match['before'] or match['bearer']}{MASK}", text)
         lower = text.lower()
-    last = (*_LAST_WORDS, *(words_of(one)[-1] for one in asked)) if asked else _LAST_WORDS
-    return _mask_named(text, asked, _names_in(text, lower, last))
+    last = (*_LAST_WORDS, *(split_into_words(one)[-1] for one in asked)) if asked else _LAST_WORDS
+    return _mask_named(text, asked, _find_names(text, lower, last))
 
 
 def mask_keys(text: str) -> str:
@@ -195,30 +195,30 @@ def _begins_by_letter() -> list[re.Pattern[str]]:
     return [re.compile(f"{letter}(?:{'|'.join(ends)})") for letter, ends in rest.items()]
 
 
-def masked_pair(match: re.Match[str], asked: Sequence[str]) -> str:
+def mask_pair(match: re.Match[str], asked: Sequence[str]) -> str:
     """The text of a matched name and ``value``, which is masked if it is a secret; see :func:`is_secret`."""
     return match["before"] + (MASK if is_secret(match["name"], match["value"], asked) else match["value"])
 
 
 @functools.lru_cache(maxsize=8)
-def _pattern(last: tuple[str, ...]) -> re.Pattern[str]:
+def _make_pattern(last: tuple[str, ...]) -> re.Pattern[str]:
     words = "|".join(map(re.escape, last))
     return re.compile(_NAMED.format(words=words, quote=_QUOTE, type=_TYPE), re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=8)
-def _beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
+def _list_beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
     """The words that begin with no other: each place of one of the others is a place of one of these."""
     return tuple(one for one in words if not any(one.startswith(other) for other in words if other != one))
 
 
-def _names_in(text: str, lower: str, last: tuple[str, ...]) -> Iterator[re.Match[str]]:
+def _find_names(text: str, lower: str, last: tuple[str, ...]) -> Iterator[re.Match[str]]:
     """The ends of names, and what stands between them and their values, in order."""
-    pattern = _pattern(last)
+    pattern = _make_pattern(last)
     if len(lower) != len(text):
         return pattern.finditer(text)
     places = set()  # ten times as fast as a search by the pattern
-    for word in _beginnings(last):
+    for word in _list_beginnings(last):
         place = lower.find(word)
         while place >= 0:
             places.add(place)
@@ -230,17 +230,17 @@ def _mask_named(text: str, asked: Sequence[str], names: Iterable[re.Match[str]])
     parts, done = [], 0
     for match in names:
         if match.start() >= done:
-            for begin, end in _secrets_after(text, match, asked):
+            for begin, end in _find_secrets_after(text, match, asked):
                 parts += [text[done:begin], MASK]
                 done = end
     return "".join([*parts, text[done:]])
 
 
-def _secrets_after(text: str, match: re.Match[str], asked: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _find_secrets_after(text: str, match: re.Match[str], asked: Sequence[str]) -> Iterator[tuple[int, int]]:
     """The places of the secrets that stand beside a name."""
     before = _NAME_BEFORE.search(text, max(0, match.start() - _LONGEST_NAME), match.start())
     name = (before[0] if before else "") + match["last"]
-    doubt = _doubt(name, asked)
+    doubt = _judge_doubt(name, asked)
     if doubt is None:
         return
     separator = match["separator"].strip()
@@ -249,14 +249,14 @@ def _secrets_after(text: str, match: re.Match[str], asked: Sequence[str]) -> Ite
         if match["named"] is not None and _is_second(literal["value"], doubt):
             yield literal.span("value")
     elif literal is not None:
-        yield from _in_quotes(text, literal, name, doubt, asked)
+        yield from _find_quoted_secret(text, literal, name, doubt, asked)
     elif not separator.startswith(",") and (not doubt or name.startswith("--")):
-        yield from _without_quotes(text, match.end(), name, separator)
+        yield from _find_unquoted_secret(text, match.end(), name, separator)
 
 
-def _doubt(name: str, asked: Sequence[str]) -> bool | None:
+def _judge_doubt(name: str, asked: Sequence[str]) -> bool | None:
     """Whether what follows a name has to look like a key to be a secret; ``None`` if it is none."""
-    words = words_of(name)
+    words = split_into_words(name)
     if any(_end_in(words, one) for one in asked):
         return False
     while words and words[-1].isdigit():
@@ -266,12 +266,12 @@ def _doubt(name: str, asked: Sequence[str]) -> bool | None:
     return words[-1] in _DOUBTFUL and _SURE.search("".join(words[-2:])) is None
 
 
-def _in_quotes(
+def _find_quoted_secret(
     text: str, literal: re.Match[str] | None, name: str, doubt: bool, asked: Sequence[str]
 ) -> Iterator[tuple[int, int]]:
     """The secrets in a literal after ``NAME=`` and in those that are joined to it, or are in one pair of brackets."""
     is_tuple = literal is not None and literal[0].startswith("(")
-    doubt = doubt and not (is_tuple and words_of(name)[-1] == "auth")
+    doubt = doubt and not (is_tuple and split_into_words(name)[-1] == "auth")
     while literal is not None:
         value = literal["value"]
         is_hidden = is_secret(name, value, asked) and not _PLACEHOLDER.fullmatch(value)
@@ -292,7 +292,7 @@ def _is_second(value: str, doubt: bool) -> bool:
     return not doubt and len(value) >= 6 and not re.fullmatch(r"[A-Za-z_-]+", value)
 
 
-def _without_quotes(text: str, place: int, name: str, separator: str) -> Iterator[tuple[int, int]]:
+def _find_unquoted_secret(text: str, place: int, name: str, separator: str) -> Iterator[tuple[int, int]]:
     """The secret after ``NAME=``, ``NAME:`` or ``--NAME``, or the literals of the expression there."""
     is_option = name.startswith("--")
     bare = _BARE.match(text, place) if separator or is_option else None

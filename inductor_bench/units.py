@@ -42,7 +42,7 @@ def seconds(value: float | None) -> str:
         return "0 s"
     for scale, unit in _TIMES:
         smallest = 1.0 if unit == "s" else 0.1
-        digits = _significant(value / scale)
+        digits = _format_significant(value / scale)
         if abs(float(digits)) >= smallest or unit == "ns":
             return f"{digits} {unit}"
     raise AssertionError("the last unit always answers")
@@ -60,7 +60,7 @@ def duration(value: float | None) -> str:
 
 def size(value: float | None) -> str:
     """An amount of memory in bytes, with decimal prefixes: ``512 B``, ``1.23 MB``, ``11.3 GB``."""
-    return _scaled(value, _SIZES)
+    return _format_scaled(value, _SIZES)
 
 
 LARGEST_SIZE = 2.0**63
@@ -85,17 +85,17 @@ def parse_size(text: str) -> int:
 
 def rate(value: float | None) -> str:
     """Bytes per second: ``812 GB/s``, ``4.02 TB/s``."""
-    return _per_second(value, _SIZES)
+    return _format_per_second(value, _SIZES)
 
 
 def flops(value: float | None) -> str:
     """A number of floating-point operations: ``142 GFLOP``."""
-    return _scaled(value, _FLOPS)
+    return _format_scaled(value, _FLOPS)
 
 
 def flop_rate(value: float | None) -> str:
     """Floating-point operations per second: ``18.6 TFLOP/s``."""
-    return _per_second(value, _FLOPS)
+    return _format_per_second(value, _FLOPS)
 
 
 def percent(value: float | None) -> str:
@@ -124,22 +124,22 @@ def count(value: float | None) -> str:
     return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,.1f}"
 
 
-def _per_second(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
-    text = _scaled(value, units)
+def _format_per_second(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    text = _format_scaled(value, units)
     return text if text == MISSING else f"{text}/s"
 
 
-def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+def _format_scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     for scale, unit in units:
-        digits = _significant(value / scale)
+        digits = _format_significant(value / scale)
         if abs(float(digits)) >= 1:
             return f"{digits} {unit}" if scale > 1 else f"{value:.0f} {unit}"
-    return f"{value:.0f} {units[-1][1]}" if value == int(value) else f"{_significant(value)} {units[-1][1]}"
+    return f"{value:.0f} {units[-1][1]}" if value == int(value) else f"{_format_significant(value)} {units[-1][1]}"
 
 
-def _significant(value: float) -> str:
+def _format_significant(value: float) -> str:
     """Three significant digits without an exponent; whole digits are never dropped (``1234`` stays)."""
     if value == 0:
         return "0"

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.launch.batch_executors import OMP_THREADS, compile_threads, jobs_at_once
-from inductor_bench.launch.worker import COMPILE_THREADS, usable_cores
+from inductor_bench.launch.batch_executors import OMP_THREADS, compile_threads, count_jobs_at_once
+from inductor_bench.launch.worker import COMPILE_THREADS, count_usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.5
@@ -197,8 +197,8 @@ def main() -> int:
     given = read_arguments(sys.argv[1:])
     given.output.mkdir(parents=True, exist_ok=True)
     gpus = sorted(set(",".join(filter(None, (given.one, given.two, given.killed))).split(",")))
-    at_once = jobs_at_once(usable_cores(), gpus)
-    threads = compile_threads(usable_cores(), len(gpus), at_once)
+    at_once = count_jobs_at_once(count_usable_cores(), gpus)
+    threads = compile_threads(count_usable_cores(), len(gpus), at_once)
     for name in (COMPILE_THREADS, OMP_THREADS) if threads is not None else ():
         os.environ.setdefault(name, str(threads))
     words = [str(given.list), *given.options]

@@ -51,14 +51,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, Finding
-from inductor_bench.analysis.findings.first_line import headline
-from inductor_bench.analysis.findings.rule_table import MEASUREMENT, findings_beside, saving_s
-from inductor_bench.analysis.step_costs import is_uncompiled, runs_on_host, whole_time_s
+from inductor_bench.analysis.findings.first_line import write_first_line
+from inductor_bench.analysis.findings.rule_table import MEASUREMENT, find_saving_s, list_findings_beside
+from inductor_bench.analysis.step_costs import compute_whole_time_s, is_uncompiled, runs_on_host
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
-from inductor_bench.report.document import Block, Fold, Items, On, Section, shown_on
+from inductor_bench.report.document import Block, Fold, Items, On, Section, keep_shown_blocks
 from inductor_bench.report.run.run_document import run_document
-from inductor_bench.report.run.run_words import sentence
+from inductor_bench.report.run.run_words import write_sentence
 from inductor_bench.store.folder import RunFolder
 from scripts.benchmark_programs import (
     GRACE_S,
@@ -295,9 +295,9 @@ def measure(
 
 def first_findings(run: Run) -> list[Finding]:
     """The first findings about the program, in the order of the screen: the first line, if it is one, then the list."""
-    lead, texts = headline(run), set(shown_texts(run_document(run).blocks))
-    every = (one for one in findings_beside(run, lead) if one.level in (ADVICE, CAUTION))
-    shown = [one for one in every if any(text.startswith(sentence(one.text, run)) for text in texts)]
+    lead, texts = write_first_line(run), set(shown_texts(run_document(run).blocks))
+    every = (one for one in list_findings_beside(run, lead) if one.level in (ADVICE, CAUTION))
+    shown = [one for one in every if any(text.startswith(write_sentence(one.text, run)) for text in texts)]
     lines = [lead] if lead is not None and lead.kind not in MEASUREMENT else []
     if lead is not None and is_uncompiled(run) and all(one.kind != NOT_COMPILED for one in (lead, *shown)):
         lines = [dataclasses.replace(lead, kind=NOT_COMPILED)]
@@ -306,7 +306,7 @@ def first_findings(run: Run) -> list[Finding]:
 
 def shown_texts(blocks: Sequence[Block]) -> Iterator[str]:
     """The entries of all lists that a terminal shows."""
-    for block in shown_on(blocks, On.TERMINAL):
+    for block in keep_shown_blocks(blocks, On.TERMINAL):
         if isinstance(block, Section | Fold):
             yield from shown_texts(block.blocks)
         elif isinstance(block, Items):
@@ -315,12 +315,12 @@ def shown_texts(blocks: Sequence[Block]) -> Iterator[str]:
 
 def judge(program: Program, run: Run) -> dict[str, Any]:
     """The first findings with what each is worth, and whether they find the defect."""
-    whole_s, first = whole_time_s(run), first_findings(run)
+    whole_s, first = compute_whole_time_s(run), first_findings(run)
     found = [
         {
             "kind": one.kind,
             "level": one.level,
-            "share": saving_s(one, run) / whole_s if whole_s and (one.gain_s or one.prediction) else None,
+            "share": find_saving_s(one, run) / whole_s if whole_s and (one.gain_s or one.prediction) else None,
             "place": names_place(program, one, run) if one.kind in program.ids else None,
         }
         for one in first

@@ -38,7 +38,7 @@ from inductor_bench.analysis.residence import (
     Traffic,
     describe_buffers,
     lay_out_step,
-    step_traffic,
+    simulate_step_traffic,
 )
 from inductor_bench.devices.hardware_counters import DRAM, TIME, DramTraffic, read_dram_traffic
 from inductor_bench.records.code import CallSite, ModuleBuffers, ModuleSource
@@ -254,7 +254,7 @@ def rows_of(
 ) -> list[Row]:
     """The rows of the tied call sites with this share of the cache, the longest first."""
     step = lay_out_step(observed.paths, observed.touches, observed.buffers, eager)
-    found = step_traffic(step, cache_bytes, CacheRules(usable))
+    found = simulate_step_traffic(step, cache_bytes, CacheRules(usable))
     calls = [traffic for item, traffic in zip(step, found, strict=True) if isinstance(item, StepCall)]
     known = (number for number, call in enumerate(observed.touches.calls) if observed.path(call) in observed.buffers)
     places = {number: place for place, number in enumerate(known)}

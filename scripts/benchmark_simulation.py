@@ -39,7 +39,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
-from inductor_bench.analysis.simulation.fitting import TimedCalls, fit, saving_of
+from inductor_bench.analysis.simulation.fitting import TimedCalls, compute_saving, fit
 from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S
 from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
@@ -47,19 +47,19 @@ from inductor_bench.analysis.simulation.queue import (
     WAIT,
     Replay,
     StepQueue,
-    as_graphs,
-    on_another_stream,
-    with_durations,
-    without_host_time,
-    without_waits,
-    without_works,
+    move_to_another_stream,
+    remove_host_time,
+    remove_tasks,
+    remove_waits,
+    replay_as_graphs,
+    scale_durations,
 )
 from inductor_bench.records.evidence import GRAPH_CALL
 from inductor_bench.records.run import DATA_LOADING, PYTHON
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import DATA_LOADING_RANGE, find_works
 from inductor_bench.worker.capture.step_recording import Recording, mark_boundary
-from inductor_bench.worker.upstream.inductor import profiler_range
+from inductor_bench.worker.upstream.inductor import open_profiler_range
 from scripts.simulated_work import (
     GPU,
     attention,
@@ -146,7 +146,7 @@ class Program:
         if setup.one_graph:
             self._graph.replay()
         else:
-            with profiler_range(f"{GRAPH_CALL}0"):
+            with open_profiler_range(f"{GRAPH_CALL}0"):
                 self._work.region()
         self.regions_s.append(time.perf_counter() - begin_s)
         value = self._work.after()
@@ -209,7 +209,7 @@ def without_loader(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> S
         number: {place: 1.0 for place, piece in enumerate(action.pieces) if piece.label == DATA_LOADING}
         for number, action in enumerate(queue.actions)
     }
-    return without_host_time(queue, shares)
+    return remove_host_time(queue, shares)
 
 
 def without_busy(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:
@@ -225,18 +225,18 @@ def without_busy(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> Ste
             if time_s:
                 shares.setdefault(at, {})[place] = min(1.0, setup.busy_s / time_s)
             longest = (0.0, 0, 0)
-    return without_host_time(queue, shares)
+    return remove_host_time(queue, shares)
 
 
 def without_reading(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:
     """The queue whose host waits for nothing."""
-    return without_waits(queue, {number for number, action in enumerate(queue.actions) if action.kind == WAIT})
+    return remove_waits(queue, {number for number, action in enumerate(queue.actions) if action.kind == WAIT})
 
 
 def with_one_graph(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:
     """The queue whose region is one launch."""
     calls = [actions for _, actions in sorted(profiled.calls.items())]
-    return as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in calls])
+    return replay_as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in calls])
 
 
 def scaled(name: str, factor: float, *, first: bool = True, last: bool = True) -> Question:
@@ -251,14 +251,14 @@ def scaled(name: str, factor: float, *, first: bool = True, last: bool = True) -
         places = [
             place for wanted, at in ((first, False), (last, True)) if wanted for place in spins(profiled, names, at)
         ]
-        return with_durations(queue, dict.fromkeys(places, factor)) if factor else without_works(queue, places)
+        return scale_durations(queue, dict.fromkeys(places, factor)) if factor else remove_tasks(queue, places)
 
     return Question(name, make, ask)
 
 
 def beside(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:
     """The queue whose last known kernel runs on another stream."""
-    return on_another_stream(queue, spins(profiled, event_names(profiled), last=True))
+    return move_to_another_stream(queue, spins(profiled, event_names(profiled), last=True))
 
 
 _NAMES: dict[int, list[str]] = {}
@@ -485,7 +485,7 @@ class Simulator:
         before = found.unchanged
         calls = [TimedCalls(self._queue.calls.keys(), before.region_s)]
         fitted = fit(self._queue.queue, before.step_s, (), before.host_s, calls)
-        saving = saving_of(fitted, question.ask(self._queue, fitted.queue, self._setup))
+        saving = compute_saving(fitted, question.ask(self._queue, fitted.queue, self._setup))
         hit = abs(saving.time_s - found.shorter_s) <= max(HIT_S, HIT_SHARE * abs(found.shorter_s))
         simulated, measured = (saving.time_s, saving.uncertainty_s), (found.shorter_s, found.error_s)
         return Answer(self._name, question.name, before, *simulated, *measured, hit)

@@ -35,7 +35,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
-from inductor_bench.analysis.statistics import CONFIDENCE, paired_ratio
+from inductor_bench.analysis.statistics import CONFIDENCE, compute_paired_ratio
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.observed import REQUEST, request_text
 from inductor_bench.records.evidence import BOUNDARY, TIMING
@@ -198,7 +198,7 @@ def check_cost(command: list[str], step_s: float) -> Check:
         return Check("observed", False, f"the observation was not in its window but {', '.join(states) or 'absent'}")
     if not times.get("observed_s"):
         return Check("observed", False, "the program has too few steps")
-    ratio = paired_ratio(times["observed_s"], times["unobserved_s"], CONFIDENCE)
+    ratio = compute_paired_ratio(times["observed_s"], times["unobserved_s"], CONFIDENCE)
     unobserved = statistics.median(times["unobserved_s"])
     words = (
         f"{ratio.median:.4f} [{ratio.low:.4f}, {ratio.high:.4f}] of {1e3 * unobserved:.3f} ms, {ratio.pairs} pairs: "

@@ -31,7 +31,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from inductor_bench import units
-from inductor_bench.analysis.batch_aggregation import retunes_of
+from inductor_bench.analysis.batch_aggregation import list_retunes
 from inductor_bench.autotune import methods, tuner
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.launch import worker as sessions
@@ -109,9 +109,9 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
     def new_start(self: Any, name: str, **variables: str) -> WorkerSession:
         with ExitStack() as stack:
             if name == "measure" and profile is not None:  # the first of them
-                words = sessions.module_words
+                words = sessions.list_module_words
                 run = (*words("cProfile"), "-o", str(profile), "-m")
-                stack.enter_context(mock.patch.object(sessions, "module_words", lambda module: (*run, module)))
+                stack.enter_context(mock.patch.object(sessions, "list_module_words", lambda module: (*run, module)))
             made = start(self, name, **variables)
         names[id(made)] = name
         if name.startswith("measure"):
@@ -226,7 +226,7 @@ def retune(copy: Path, name: str, options: argparse.Namespace, top: int, profile
             folder.load(), folder, BreakdownRequest(str(copy), retune=wanted, python=sys.executable), Quiet(), keep
         )
     trial = Trial(name, time.monotonic() - began, clock, failures=[failure.message for failure in run.failures])
-    summary, statuses, problems = retunes_of(run), Counter[str](), Counter[str]()
+    summary, statuses, problems = list_retunes(run), Counter[str](), Counter[str]()
     for one in run.retunes:
         problems.update([one.row.problem] if one.row.problem else [])
         trial.savings[one.kernel_id] = one.row.saving_s or 0.0
@@ -364,8 +364,8 @@ def main() -> int:
         say(describe(trials[-1]))
         return trials[-1]
 
-    listed = retuning.most_expensive
-    retuning.most_expensive = (
+    listed = retuning.list_most_expensive
+    retuning.list_most_expensive = (
         lambda run, folder, wanted: [  # type: ignore[assignment]
             row
             for row in listed(run, folder, replace(wanted, top=ALL))

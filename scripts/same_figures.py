@@ -59,7 +59,7 @@ from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Formats, View
 from inductor_bench.report.run import retune_document, run_document
 from inductor_bench.report.run.run_document import write_report
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.terminal import render_text
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import write_timeline
 
@@ -77,7 +77,7 @@ def shown(formats: Formats[Any], name: str, result: Any, view: View) -> str:
     if isinstance(text, str):
         return text
     assert isinstance(text, Document)
-    return document_text(text, view.columns)
+    return render_text(text, view.columns)
 
 
 def render(formats: Formats[Any], result: Any, target: Path, **fields: Any) -> None:

@@ -275,7 +275,7 @@ def test_a_file_keeps_to_its_room_is_small_and_catches_what_it_names(path: Path)
     name, text = name_of(path), path.read_text()
     assert room_of(name) in ROOMS, f"{name} lies in no known room"
     assert wrong_imports(name, text) == []
-    assert device_questions(name, text) == [], "ask `device_of` for a fact or a word"
+    assert device_questions(name, text) == [], "ask `find_device` for a fact or a word"
     lines = text.count("\n")
     assert lines <= MOST_LINES, f"{name} has {lines} lines"
     assert long_functions(name, text) == []
@@ -331,7 +331,7 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
         "device.startswith('cuda:')",
         "devices - {'hip'}",
         "device == CPU.type",
-        "device_of(name) is NVIDIA",
+        "find_device(name) is NVIDIA",
         "match device:\n    case 'cpu': pass",
     ],
 )
@@ -343,7 +343,7 @@ def test_a_question_which_device_it_is_is_seen(text: str) -> None:
 
 def test_asking_a_device_is_not_a_comparison_of_its_type() -> None:
     for text in (
-        "device_of(kind).runs_on_host == True",
+        "find_device(kind).runs_on_host == True",
         "ask(device='cpu')",
         "bound == 'memory'",
         "ones(device='cuda')",

@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 from .. import units
 from ..devices.protocol import Device
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.base import Failure
 from ..records.code import Details, KernelDefinition, Launch, ModuleSource
@@ -30,9 +30,9 @@ from ..records.module import (
 from ..records.run import AcceleratorFacts, Environment, Part, Peaks, Program, Run
 from ..records.traced import DeviceEvent, Gaps, Iteration, Trace
 from ..store.run_files import validate_module
-from ..trace.program_trace import busy_time, gaps, gaps_between, union_length
+from ..trace.program_trace import compute_busy_time, compute_union_length, find_gaps_between, gaps
 from ..version import __version__
-from .call_work import HELPER_KERNELS, least_bytes, touched_bytes
+from .call_work import HELPER_KERNELS, count_least_bytes, count_touched_bytes
 from .evidence_files import AttributedModule, EvidenceFiles
 from .kernel_aggregation import (
     KernelFacts,
@@ -43,11 +43,11 @@ from .kernel_aggregation import (
     total_categories,
 )
 from .layers.launch_work import KernelWork
-from .ledger import kernel_key, own_time, uses_of
-from .program_step import DescribedProgram, describe_program, with_notes, with_work_by_layer
-from .residence import shares_in_step
-from .roofline import rates_of, refuted_roofs, without_bounds
-from .simulation.predictions import with_predictions
+from .ledger import find_uses, make_kernel_key, own_time
+from .program_step import DescribedProgram, add_notes, add_work_by_layer, describe_program
+from .residence import compute_shares_in_step
+from .roofline import find_refuted_roofs, leave_out_bounds, list_rates
+from .simulation.predictions import add_predictions
 from .step_costs import is_shared
 
 DISTURBED = 1.1
@@ -77,7 +77,7 @@ class ModuleInStep:
         """The use of each of the module's kernels."""
         if self.known is not None:
             return [self.known.get(row.key) for row in rows]
-        return uses_of(self.slug, rows, self.parts, self.uses, estimate=on_host)
+        return find_uses(self.slug, rows, self.parts, self.uses, estimate=on_host)
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,17 @@ class ModuleFacts:
 def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleRecord:
     """The row of a profiled module."""
     module, source, details = attributed.module, attributed.source, attributed.details
-    device = device_of(source.device)
+    device = find_device(source.device)
     samples = details.wall_samples_s
     wall = median(samples) if samples else None
-    busy = fmean(_busy_time(attributed, index) for index in attributed.steady)
+    busy = fmean(_compute_busy_time(attributed, index) for index in attributed.steady)
     # Profiled kernels can take longer than the whole unprofiled run, and a share above 1 would be meaningless.
     whole = max(wall, busy) if wall is not None else None
     kernels = aggregate_kernels(
-        attributed.activities, len(attributed.iterations), attributed.steady, _kernel_facts(attributed, facts, whole)
+        attributed.activities,
+        len(attributed.iterations),
+        attributed.steady,
+        read_kernel_facts(attributed, facts, whole),
     )
     graph = details.graph_samples_s
     return ModuleRecord(
@@ -116,25 +119,25 @@ def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleR
         times=ModuleTimes(
             wall_time_s=wall,
             wall_samples_s=samples,
-            profiled_time_s=_profiled_time(attributed),
+            profiled_time_s=_compute_profiled_time(attributed),
             graph_time_s=median(graph) if graph else None,
             busy_time_s=busy,
             busy_share=min(1.0, busy / wall) if wall else None,
-            idle=_idle_time(attributed, wall, busy),
+            idle=_describe_idle_time(attributed, wall, busy),
         ),
         launches=sum(kernel.calls for kernel in kernels),
         peak_memory_bytes=details.peak_memory_bytes,
         profiled=ProfiledIterations(len(attributed.iterations), attributed.steady),
         threads=details.threads if device.runs_on_host else None,
         tf32=module.tf32 and device.has_tf32,
-        bf16=_in_bfloat16(module, device, facts.peaks),
+        bf16=_multiplies_in_bfloat16(module, device, facts.peaks),
         cuda_graphs=module.cuda_graphs and not device.runs_on_host,
         max_autotune=module.max_autotune,
-        inputs=input_shapes(source),
+        inputs=count_input_shapes(source),
         categories=total_categories(kernels, whole),
         kernels=kernels,
         outputs=module.outputs,
-        notes=_notes(attributed, wall, busy),
+        notes=_list_notes(attributed, wall, busy),
         loads=Loads(details.wall_load, details.profile_load),
     )
 
@@ -153,13 +156,13 @@ def describe_unprofiled(module: ModuleEvidence, source: ModuleSource, details: D
         measurement=Method(module.measurement.method),
         times=ModuleTimes(wall_time_s=median(samples), wall_samples_s=samples),
         peak_memory_bytes=details.peak_memory_bytes,
-        inputs=input_shapes(source),
+        inputs=count_input_shapes(source),
         notes=("only the wall time was measured: the profile failed",),
         loads=Loads(wall_load=details.wall_load),
     )
 
 
-def input_shapes(source: ModuleSource) -> tuple[InputShape, ...]:
+def count_input_shapes(source: ModuleSource) -> tuple[InputShape, ...]:
     """The types and shapes of a module's inputs: those of integers first, and then those with most elements."""
     counts = Counter((one.dtype, one.shape) for one in source.inputs if one.kind == "tensor" and one.dtype)
     found = [InputShape(dtype or "", shape, count) for (dtype, shape), count in counts.items()]
@@ -186,21 +189,21 @@ def trace_environment(trace: Trace) -> Environment:
     )
 
 
-def _kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s: float | None) -> KernelFacts:
+def read_kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s: float | None) -> KernelFacts:
     module, source, details = attributed.module, attributed.source, attributed.details
-    device, peaks, step = device_of(source.device), facts.peaks, facts.step
+    device, peaks, step = find_device(source.device), facts.peaks, facts.step
     fits = peaks is not None and (peaks.launch_floor_s is not None) == device.has_launch_floor
     shares = {int(site): share for site, share in details.dram_shares.items() if site.isdecimal()}
     return KernelFacts(
         costs={(one.call.name, one.call.arguments): one.cost for one in facts.costs},
-        kernel_bytes=_kernel_bytes(source, details.launches),
+        kernel_bytes=_count_kernel_bytes(source, details.launches),
         compiled=details.compiled,
         source_lines=attributed.source_lines,
         layers=attributed.layers,
         dram_shares=step.dram_shares if step and step.dram_shares else shares,
         peaks=peaks if fits else None,
         tf32=module.tf32 and device.has_tf32,
-        bf16=_in_bfloat16(module, device, peaks),
+        bf16=_multiplies_in_bfloat16(module, device, peaks),
         whole_s=whole_s,
         module_file=f"modules/{module.slug}.py",
         files=facts.kernel_files,
@@ -209,12 +212,12 @@ def _kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s: flo
     )
 
 
-def _in_bfloat16(module: ModuleEvidence, device: Device, peaks: Peaks | None) -> bool:
+def _multiplies_in_bfloat16(module: ModuleEvidence, device: Device, peaks: Peaks | None) -> bool:
     """Whether the processor computes float32 products in bfloat16: only one that multiplies it natively does."""
     return module.bf16 and device.runs_on_host and (peaks is None or "bfloat16" in peaks.matmul_flops)
 
 
-def _kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:
+def _count_kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:
     """Mean bytes per launch of each kernel without a count of its own, or with one that leaves out a buffer."""
     kernels = {kernel.name: kernel for kernel in source.kernels}
     sizes: dict[str, list[tuple[int, int]]] = {}
@@ -231,29 +234,29 @@ def _kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str,
 
 def _launch_bytes(kernel: KernelDefinition, launch: Launch) -> int | None:
     if kernel.moved_bytes is None:
-        return touched_bytes(kernel.language, kernel.source, launch.arguments)
+        return count_touched_bytes(kernel.language, kernel.source, launch.arguments)
     if kernel.language != "triton":
         return None
-    least = least_bytes(kernel.source, launch.arguments)
+    least = count_least_bytes(kernel.source, launch.arguments)
     return max(least, kernel.moved_bytes) if least is not None else None
 
 
-def _busy_time(attributed: AttributedModule, index: int) -> float:
+def _compute_busy_time(attributed: AttributedModule, index: int) -> float:
     """The busy time of one iteration in seconds, on the busiest device if a module runs on several."""
-    if device_of(attributed.source.device).runs_on_host:
-        return union_length(_host_spans(attributed, attributed.iterations[index]))
-    return max(busy_time(_device_events(attributed, attributed.iterations[index])).values(), default=0.0)
+    if find_device(attributed.source.device).runs_on_host:
+        return compute_union_length(_find_host_spans(attributed, attributed.iterations[index]))
+    return max(compute_busy_time(_find_device_events(attributed, attributed.iterations[index])).values(), default=0.0)
 
 
-def _profiled_time(attributed: AttributedModule) -> float:
+def _compute_profiled_time(attributed: AttributedModule) -> float:
     steady = [attributed.iterations[index] for index in attributed.steady]
     return median(iteration.end_s - iteration.start_s for iteration in steady)
 
 
-def _idle_time(attributed: AttributedModule, wall: float | None, busy: float) -> IdleTime | None:
+def _describe_idle_time(attributed: AttributedModule, wall: float | None, busy: float) -> IdleTime | None:
     if wall is None:
         return None
-    found = [_gaps(attributed, attributed.iterations[index]) for index in attributed.steady]
+    found = [_find_gaps(attributed, attributed.iterations[index]) for index in attributed.steady]
     return IdleTime(
         time_s=max(0.0, wall - busy),
         count=fmean(one.count for one in found),
@@ -262,29 +265,29 @@ def _idle_time(attributed: AttributedModule, wall: float | None, busy: float) ->
     )
 
 
-def _gaps(attributed: AttributedModule, iteration: Iteration) -> Gaps:
-    if device_of(attributed.source.device).runs_on_host:
-        return gaps_between(_host_spans(attributed, iteration))
-    return gaps(_device_events(attributed, iteration))
+def _find_gaps(attributed: AttributedModule, iteration: Iteration) -> Gaps:
+    if find_device(attributed.source.device).runs_on_host:
+        return find_gaps_between(_find_host_spans(attributed, iteration))
+    return gaps(_find_device_events(attributed, iteration))
 
 
-def _device_events(attributed: AttributedModule, iteration: Iteration) -> list[DeviceEvent]:
+def _find_device_events(attributed: AttributedModule, iteration: Iteration) -> list[DeviceEvent]:
     return [attributed.trace.device_events[index] for index in iteration.device_events]
 
 
-def _host_spans(attributed: AttributedModule, iteration: Iteration) -> list[tuple[float, float]]:
+def _find_host_spans(attributed: AttributedModule, iteration: Iteration) -> list[tuple[float, float]]:
     ops = [attributed.trace.host_ops[index] for index in iteration.top_ops]
     return [(op.start_s, op.start_s + op.duration_s) for op in ops]
 
 
-def _notes(attributed: AttributedModule, wall: float | None, busy: float) -> tuple[str, ...]:
+def _list_notes(attributed: AttributedModule, wall: float | None, busy: float) -> tuple[str, ...]:
     notes = []
     if wall is not None and busy > wall:
         notes.append(
             f"under the profiler the kernels took {busy / wall - 1:.1%} longer than the whole run without it; "
             "shares are of the profiled time"
         )
-    profiled = _profiled_time(attributed)
+    profiled = _compute_profiled_time(attributed)
     if wall is not None and wall > max(DISTURBED * profiled, profiled + UNSEEN_S):
         notes.append(
             f"without the profiler a run took {wall / profiled:.1f} times as long as with it, so the machine was "
@@ -301,7 +304,7 @@ def _notes(attributed: AttributedModule, wall: float | None, busy: float) -> tup
 STAGE = "analysis"
 """The ``stage`` of a failure of the analysis itself."""
 
-STEP_KEPT = "the figures of the step are those of the first analysis, by inductor-bench {version}"
+STEP_KEPT = "the figures of the step are from the first analysis, by inductor-bench {version}"
 """The note of a program whose RUN does not keep its observed steps, and which another version analyses again."""
 
 
@@ -319,17 +322,19 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
     """
     failures = [failure for failure in run.failures if failure.stage != STAGE]
     step = describe_program(evidence, files)
-    if step is not None and _lost_profiles(run.program, step):
-        failures.append(Failure(STAGE, "invalid", f"the step is kept as it was: {_lost_profiles(run.program, step)}"))
+    if step is not None and _name_lost_profiles(run.program, step):
+        failures.append(
+            Failure(STAGE, "invalid", f"the step is kept as it was: {_name_lost_profiles(run.program, step)}")
+        )
         step = None
-    steps = _steps_of_modules(run, evidence, files, step)
+    steps = _find_steps_of_modules(run, evidence, files, step)
     known = {module.slug: module for module in run.modules}
     rows = []
     for module in evidence.modules:
         old = known.get(module.slug)
         try:
             facts = ModuleFacts(evidence.costs, run.peaks, evidence.kernel_files, steps.get(module.slug))
-            row = _row_of(module, facts, files) or old
+            row = _describe_module_again(module, facts, files) or old
             _refuse_loss(old, row)
         except InductorBenchError as error:
             failures.append(Failure(STAGE, "invalid", error.message, error.hint, subject=module.label))
@@ -337,30 +342,30 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
         rows += [row] if row is not None else []
     named = {module.slug for module in evidence.modules}
     rows += [module for module in run.modules if module.slug not in named]
-    rows = list(without_bounds(rows, refuted_roofs(rates_of(rows), run.peaks)))
-    program = _with_note(run) if step is None else with_notes(step.program, _count_unseen(rows, steps), evidence.eager)
+    rows = list(leave_out_bounds(rows, find_refuted_roofs(list_rates(rows), run.peaks)))
+    program = _add_note(run) if step is None else add_notes(step.program, _count_unseen(rows, steps), evidence.eager)
     if program is not None and step is not None and any(row.kernels for row in rows):
-        program = with_work_by_layer(program, step.leading, KernelWork(rows, run.peaks))
+        program = add_work_by_layer(program, step.leading, KernelWork(rows, run.peaks))
     found = replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
     if program is None and (why := [one.steps.unprofiled for one in evidence.processes if one.steps.unprofiled]):
         found = replace(found, capture=replace(run.capture, no_steps=why[0]))
     if step is None:
-        return replace(found, modules=tuple(_with_old_savings(row, known.get(row.slug)) for row in rows))
+        return replace(found, modules=tuple(_keep_old_savings(row, known.get(row.slug)) for row in rows))
     if not predicts or is_shared(found):
         return found
     queued, inputs = step.leading.queue, (evidence.processes, evidence.modules, evidence.stopped)
     fitted = files.once("fitted step", inputs, queued.fitted) if queued is not None else None
-    return with_predictions(found, queued, fitted)
+    return add_predictions(found, queued, fitted)
 
 
-def _with_old_savings(row: ModuleRecord, old: ModuleRecord | None) -> ModuleRecord:
+def _keep_old_savings(row: ModuleRecord, old: ModuleRecord | None) -> ModuleRecord:
     """The row with what an earlier analysis predicted of its kernels, where the step is that analysis's."""
-    savings = {kernel_key(kernel): kernel.saving for kernel in old.kernels} if old is not None else {}
-    kernels = (replace(kernel, saving=savings.get(kernel_key(kernel), kernel.saving)) for kernel in row.kernels)
+    savings = {make_kernel_key(kernel): kernel.saving for kernel in old.kernels} if old is not None else {}
+    kernels = (replace(kernel, saving=savings.get(make_kernel_key(kernel), kernel.saving)) for kernel in row.kernels)
     return replace(row, kernels=tuple(kernels))
 
 
-def _row_of(module: ModuleEvidence, facts: ModuleFacts, files: EvidenceFiles) -> ModuleRecord | None:
+def _describe_module_again(module: ModuleEvidence, facts: ModuleFacts, files: EvidenceFiles) -> ModuleRecord | None:
     def describe() -> ModuleRecord | None:
         attributed = files.attributed(module)
         if attributed is not None:
@@ -373,14 +378,14 @@ def _row_of(module: ModuleEvidence, facts: ModuleFacts, files: EvidenceFiles) ->
     return files.once(f"row of {module.slug}", (module, facts), describe)
 
 
-def _steps_of_modules(
+def _find_steps_of_modules(
     run: Run, evidence: Evidence, files: EvidenceFiles, step: DescribedProgram | None
 ) -> Mapping[str, ModuleInStep]:
     """What the step says of each module, by its slug."""
     if step is None:
-        return _kept_steps(run)
+        return _keep_recorded_steps(run)
     inputs = evidence.processes, evidence.modules, run.peaks
-    shares = files.once("shares", inputs, lambda: shares_in_step(evidence, files, run.peaks, step.eager))
+    shares = files.once("shares", inputs, lambda: compute_shares_in_step(evidence, files, run.peaks, step.eager))
     time_s, parts, uses = step.program.step_time_s, step.program.parts, step.leading.kernels
     return {
         module.slug: ModuleInStep(module.slug, time_s, parts, uses, shares.get(module.slug, {}))
@@ -388,7 +393,7 @@ def _steps_of_modules(
     }
 
 
-def _kept_steps(run: Run) -> Mapping[str, ModuleInStep]:
+def _keep_recorded_steps(run: Run) -> Mapping[str, ModuleInStep]:
     """The same from an earlier analysis whose observed steps were not kept."""
     if run.program is None:
         return {}
@@ -397,7 +402,7 @@ def _kept_steps(run: Run) -> Mapping[str, ModuleInStep]:
             module.slug,
             run.program.step_time_s,
             known={
-                kernel_key(kernel): StepUse(kernel.step_calls, kernel.step_time_s)
+                make_kernel_key(kernel): StepUse(kernel.step_calls, kernel.step_time_s)
                 for kernel in module.kernels
                 if kernel.step_calls is not None and kernel.step_time_s is not None
             },
@@ -406,7 +411,7 @@ def _kept_steps(run: Run) -> Mapping[str, ModuleInStep]:
     }
 
 
-def _lost_profiles(old: Program | None, new: DescribedProgram) -> str:
+def _name_lost_profiles(old: Program | None, new: DescribedProgram) -> str:
     """Why an earlier analysis knew the parts of more processes; empty if it did not."""
     if old is None or sum(bool(rank.parts) for rank in old.ranks) <= sum(
         bool(one.steps.parts) for one in new.processes
@@ -415,7 +420,7 @@ def _lost_profiles(old: Program | None, new: DescribedProgram) -> str:
     return "; ".join(note for one in new.processes if not one.steps.parts for note in one.notes) or "profiles are gone"
 
 
-def _with_note(run: Run) -> Program | None:
+def _add_note(run: Run) -> Program | None:
     """The program of an earlier analysis, which says so if another version made the figures of its step."""
     if run.program is None or run.tool_version == __version__:
         return run.program
@@ -429,7 +434,7 @@ def _count_unseen(rows: list[ModuleRecord], steps: Mapping[str, ModuleInStep]) -
     for row in rows:
         if row.slug in steps and steps[row.slug].has_uses:
             own = [own_time(kernel) for kernel in row.kernels]
-            uses = steps[row.slug].uses_of(own, on_host=device_of(row.device).runs_on_host)
+            uses = steps[row.slug].uses_of(own, on_host=find_device(row.device).runs_on_host)
             count += sum(use.estimated for use in uses if use is not None)
     return count
 

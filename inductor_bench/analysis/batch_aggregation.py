@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.base import Category
 from ..records.batch_record import BatchResults, GraphResult, KernelResult, ModelResult
-from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
+from ..records.retune import FASTER, UNREACHED, RetuneRow, keep_best_of_each
 from ..records.run import Peaks, Run
-from .findings.doubts import disturbed_graphs, reasons
-from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, bottleneck
-from .gpu_sharing import others_words
-from .roofline import KernelRate, Roof, refuted_roofs
-from .step_costs import HOST_SETS_PACE, host_sets_pace, step_of
+from .findings.doubts import explain_disturbance, find_disturbed_graphs
+from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, find_bottleneck
+from .gpu_sharing import describe_other_work
+from .roofline import KernelRate, Roof, find_refuted_roofs
+from .step_costs import HOST_SETS_PACE, find_step, host_sets_pace
 
 # Summarizes the retunes of a model's kernels. Pure functions.
 
@@ -44,7 +44,7 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
         rows: the retunes of the model's kernels.
         waiting: labels of the graphs in which the device waits for the host.
     """
-    best = best_of_each(rows)
+    best = keep_best_of_each(rows)
     if not best:
         return None
     counted = [row for row in best if not set(row.graphs) <= set(waiting)]
@@ -64,12 +64,12 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
     )
 
 
-def retunes_of(run: Run) -> RetuneSummary | None:
+def list_retunes(run: Run) -> RetuneSummary | None:
     """Summarizes the retunes of a run; ``None`` if the run has none."""
-    if step_of(run) is not None:
+    if find_step(run) is not None:
         waiting = {module.label for module in run.modules if host_sets_pace(run)}
     else:
-        waiting = {module.label for module in run.modules if bottleneck(module) in WAITS_FOR_HOST}
+        waiting = {module.label for module in run.modules if find_bottleneck(module) in WAITS_FOR_HOST}
     return summarize_retunes((retune.row for retune in run.retunes), waiting)
 
 
@@ -127,7 +127,7 @@ class KernelGroup(NamedTuple):
     saving_s: float | None = None  # the time in seconds that all retunes of the group would save
 
 
-def suite_time_s(results: BatchResults) -> float:
+def compute_suite_time_s(results: BatchResults) -> float:
     """The time in seconds of all measured models: one step of each; without a step, an iteration of each graph.
 
     Shares over several models refer to this time.
@@ -155,7 +155,7 @@ def summarize_model(model: ModelResult) -> ModelSummary:
         sum(graph.launches or 0.0 for graph in model.graphs),
         len(kernels),
         max(kernels, key=lambda kernel: kernel.time_s, default=None),
-        _gain(
+        _sum_gain_limits(
             kernel
             for graph in model.graphs
             for kernel in graph.kernels
@@ -170,7 +170,7 @@ def group_kernels(results: BatchResults, key: Callable[[KernelResult], str]) -> 
 
     Args:
         results: the models.
-        key: :func:`by_id` or :func:`by_family`.
+        key: :func:`key_by_id` or :func:`key_by_family`.
 
     Returns:
         The groups, the most expensive first.
@@ -182,16 +182,16 @@ def group_kernels(results: BatchResults, key: Callable[[KernelResult], str]) -> 
             shortens_run = not waits_for_host(graph)
             for kernel in graph.kernels:
                 groups[key(kernel)].append((name, kernel, shortens_run))
-    whole = suite_time_s(results)
+    whole = compute_suite_time_s(results)
     found = sorted((_group(place, members, whole) for place, members in groups.items()), key=attrgetter("key"))
     return sorted(found, key=attrgetter("time_s"), reverse=True)
 
 
-def by_id(kernel: KernelResult) -> str:
+def key_by_id(kernel: KernelResult) -> str:
     return kernel.kernel_id
 
 
-def by_family(kernel: KernelResult) -> str:
+def key_by_family(kernel: KernelResult) -> str:
     return kernel.family_id
 
 
@@ -222,7 +222,7 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
         time_s,
         time_s / whole if whole else 0.0,
         sum(share * seconds for share, seconds in judged) / weight if weight else None,
-        _gain(kernel for _, kernel, shortens_run in members if shortens_run),
+        _sum_gain_limits(kernel for _, kernel, shortens_run in members if shortens_run),
         max((kernel.retune.speedup for kernel in kernels if kernel.retune.speedup is not None), default=None),
         _sum(kernel.retune.saving_s for _, kernel, shortens_run in members if shortens_run),
     )
@@ -230,14 +230,14 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
 
 def waits_for_host(graph: GraphResult) -> bool:
     """Whether the device waits for the host in this graph, so that a faster kernel would not shorten the run."""
-    if device_of(graph.device).runs_on_host:
+    if find_device(graph.device).runs_on_host:
         return False
     if graph.host_idle_share is not None:
         return graph.host_idle_share > HOST_SETS_PACE
     return graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 
-def _gain(kernels: Iterable[KernelResult]) -> float | None:
+def _sum_gain_limits(kernels: Iterable[KernelResult]) -> float | None:
     return _sum(kernel.gain_limit_s for kernel in kernels)
 
 
@@ -250,37 +250,37 @@ def _sum(seconds: Iterable[float | None]) -> float | None:
 # Leaves the gain limits out of a batch that rest on figures that do not count, as the reports of runs do.
 
 
-def without_uncounted_gains(results: BatchResults) -> BatchResults:
+def leave_out_uncounted_gains(results: BatchResults) -> BatchResults:
     """The results; models whose figures do not count have a ``doubt`` instead of gain limits.
 
     No kernel has a share of a peak, or a gain limit at it, that a kernel of a model with the same peaks exceeds.
     """
     refuted: list[tuple[Peaks, set[Roof]]] = []
     for model in results.models:
-        if (peaks := _peaks_of(model)) is not None:
+        if (peaks := _find_peaks(model)) is not None:
             roofs = next((roofs for known, roofs in refuted if known == peaks), None)
             if roofs is None:
                 refuted.append((peaks, roofs := set()))
-            kernels = list(_kernels_of(model))
+            kernels = list(_list_kernels(model))
             judged_s = sum(kernel.time_s for kernel, _ in kernels if kernel.peak_share is not None)
-            rates = (_rate_of(kernel, tf32) for kernel, tf32 in kernels if kernel.peak_share is None)
-            roofs |= refuted_roofs(rates, peaks, judged_s)
-    found = (_without_roofs(model, refuted) for model in results.models)
-    return replace(results, models=tuple(map(_without_uncounted, found)))
+            rates = (_describe_rate(kernel, tf32) for kernel, tf32 in kernels if kernel.peak_share is None)
+            roofs |= find_refuted_roofs(rates, peaks, judged_s)
+    found = (_leave_out_refuted_roofs(model, refuted) for model in results.models)
+    return replace(results, models=tuple(map(_leave_out_uncounted, found)))
 
 
-def _peaks_of(model: ModelResult) -> Peaks | None:
+def _find_peaks(model: ModelResult) -> Peaks | None:
     return model.outline.peaks if model.outline is not None else None
 
 
-def _kernels_of(model: ModelResult) -> Iterator[tuple[KernelResult, bool]]:
+def _list_kernels(model: ModelResult) -> Iterator[tuple[KernelResult, bool]]:
     """The kernels, each with whether float32 products of its graph may use TF32."""
     tf32 = {module.label: module.tf32 for module in model.outline.modules} if model.outline is not None else {}
     for graph in model.graphs:
         yield from ((kernel, tf32.get(graph.label, False)) for kernel in graph.kernels)
 
 
-def _rate_of(kernel: KernelResult, tf32: bool) -> KernelRate:
+def _describe_rate(kernel: KernelResult, tf32: bool) -> KernelRate:
     time_s = kernel.time_s
     bandwidth, flop_rate = (
         amount / time_s if amount is not None and time_s > 0 else None for amount in (kernel.moved_bytes, kernel.flops)
@@ -288,38 +288,38 @@ def _rate_of(kernel: KernelResult, tf32: bool) -> KernelRate:
     return KernelRate(kernel.bound, kernel.dtype, tf32, time_s, bandwidth, flop_rate, kernel.peak_share)
 
 
-def _without_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]]) -> ModelResult:
-    peaks = _peaks_of(model)
+def _leave_out_refuted_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]]) -> ModelResult:
+    peaks = _find_peaks(model)
     roofs = next((roofs for known, roofs in refuted if known == peaks), None)
     if not roofs:
         return model
-    lost = {id(kernel) for kernel, tf32 in _kernels_of(model) if _rate_of(kernel, tf32).roof in roofs}
+    lost = {id(kernel) for kernel, tf32 in _list_kernels(model) if _describe_rate(kernel, tf32).roof in roofs}
     graphs = (
-        replace(graph, kernels=tuple(_unjudged(one) if id(one) in lost else one for one in graph.kernels))
+        replace(graph, kernels=tuple(_remove_roof(one) if id(one) in lost else one for one in graph.kernels))
         for graph in model.graphs
     )
     return replace(model, graphs=tuple(graphs))
 
 
-def _unjudged(kernel: KernelResult) -> KernelResult:
+def _remove_roof(kernel: KernelResult) -> KernelResult:
     return kernel._replace(peak_share=None, gain_limit_s=None)
 
 
-def _without_uncounted(model: ModelResult) -> ModelResult:
+def _leave_out_uncounted(model: ModelResult) -> ModelResult:
     program = model.outline.program if model.outline is not None else None
     if program is not None and program.others is not None:
-        graphs = tuple(_without_gains(graph, {graph.label}) for graph in model.graphs)
-        return replace(model, graphs=graphs, doubt=others_words(program.others, "its steps"))
-    concerned = disturbed_graphs(model.outline) if model.outline is not None else ()
-    on_host = [module for module in concerned if device_of(module.device).runs_on_host]  # a GPU's kernel times count
+        graphs = tuple(_leave_out_gains(graph, {graph.label}) for graph in model.graphs)
+        return replace(model, graphs=graphs, doubt=describe_other_work(program.others, "its steps"))
+    concerned = find_disturbed_graphs(model.outline) if model.outline is not None else ()
+    on_host = [module for module in concerned if find_device(module.device).runs_on_host]  # a GPU's kernel times count
     if model.outline is None or not on_host:
         return model
     labels = {module.label for module in on_host}
-    graphs = tuple(_without_gains(graph, labels) for graph in model.graphs)
-    return replace(model, graphs=graphs, doubt=reasons(model.outline, on_host))
+    graphs = tuple(_leave_out_gains(graph, labels) for graph in model.graphs)
+    return replace(model, graphs=graphs, doubt=explain_disturbance(model.outline, on_host))
 
 
-def _without_gains(graph: GraphResult, labels: Collection[str]) -> GraphResult:
+def _leave_out_gains(graph: GraphResult, labels: Collection[str]) -> GraphResult:
     if graph.label not in labels:
         return graph
     kernels = (kernel._replace(gain_limit_s=None) for kernel in graph.kernels)

@@ -122,13 +122,13 @@ def describe_arguments(arguments: TensorArguments) -> str:
     parts = []
     for dims, kind in zip(arguments.dims, arguments.types, strict=False):
         if kind in DTYPES and (dims or kind not in ("int", "bool", "long", "double")):
-            parts.append(f"{DTYPES[kind][0]}{_brackets(dims)}")
+            parts.append(f"{DTYPES[kind][0]}{_format_brackets(dims)}")
         elif kind == "TensorList":
             parts.append(f"{len(dims)} tensors")
     return " ".join(parts)
 
 
-def dtype_of(arguments: TensorArguments) -> str | None:
+def find_dtype(arguments: TensorArguments) -> str | None:
     """Returns torch's name of the element type of the first floating-point argument, or ``None``."""
     for kind in arguments.types:
         if kind in DTYPES and "loat" in DTYPES[kind][1]:
@@ -136,7 +136,7 @@ def dtype_of(arguments: TensorArguments) -> str | None:
     return None
 
 
-def _brackets(dims: Any) -> str:
+def _format_brackets(dims: Any) -> str:
     return "[" + ",".join(str(size) for size in dims) + "]"
 
 
@@ -193,47 +193,47 @@ def find_parts(activities: Sequence[Activity]) -> tuple[OperatorPart | None, ...
 
 def _divide(members: Sequence[Activity]) -> list[OperatorPart | None]:
     """The parts of the kernels of one call, given in the order in which they ran."""
-    whole = _whole_call(members[0])
-    parts = [_inner_part(member) for member in members]
+    whole = _count_whole_call(members[0])
+    parts = [_find_inner_part(member) for member in members]
     rest = [place for place, part in enumerate(parts) if part is None]
     if not rest:
         return [whole] * len(members)
     workers = [place for place in rest if not HELPER_KERNELS.search(members[place].name)] or rest
-    for place, part in zip(workers, _gradients(whole, [members[place].name for place in workers]), strict=True):
+    for place, part in zip(workers, _list_gradients(whole, [members[place].name for place in workers]), strict=True):
         parts[place] = part
     return parts
 
 
-def _whole_call(activity: Activity) -> OperatorPart | None:
+def _count_whole_call(activity: Activity) -> OperatorPart | None:
     if activity.operator is None or activity.arguments is None:
         return None
     return OperatorPart(activity.operator, activity.arguments)
 
 
-def _inner_part(activity: Activity) -> OperatorPart | None:
+def _find_inner_part(activity: Activity) -> OperatorPart | None:
     if activity.inner is None or activity.inner[0] not in MOVES:
         return None
     operator, arguments = activity.inner
     return OperatorPart(operator, arguments, operator.partition("::")[2])
 
 
-def _gradients(whole: OperatorPart | None, names: Sequence[str]) -> Sequence[OperatorPart | None]:
+def _list_gradients(whole: OperatorPart | None, names: Sequence[str]) -> Sequence[OperatorPart | None]:
     """The gradient of a convolution that each kernel computes; the whole call for all if the names leave doubt."""
     shared = [whole] * len(names)
     if whole is None or whole.operator != "aten::convolution_backward" or len(whole.arguments.concrete) <= _MASK:
         return shared
     mask = [word == "True" for word in re.findall("True|False", whole.arguments.concrete[_MASK])]
-    sides = _sides(names) if len(mask) == 3 and mask[0] and mask[1] else None
+    sides = _name_sides(names) if len(mask) == 3 and mask[0] and mask[1] else None
     if sides is None:
         return shared
     narrow = {
-        "input": _with_output_mask(whole, [True, False, False], "input gradient"),
-        "weight": _with_output_mask(whole, [False, True, mask[2]], "weight gradient"),
+        "input": _apply_output_mask(whole, [True, False, False], "input gradient"),
+        "weight": _apply_output_mask(whole, [False, True, mask[2]], "weight gradient"),
     }
     return [narrow[side] for side in sides]
 
 
-def _sides(names: Sequence[str]) -> list[str] | None:
+def _name_sides(names: Sequence[str]) -> list[str] | None:
     """Returns ``input`` or ``weight`` for each kernel, by its name or else by its position; ``None`` in doubt."""
     inputs = [place for place, name in enumerate(names) if _INPUT.search(name)]
     weights = [place for place, name in enumerate(names) if _WEIGHT.search(name)]
@@ -249,7 +249,7 @@ def _sides(names: Sequence[str]) -> list[str] | None:
     return ["input"] * end + ["weight"] * (len(names) - end)
 
 
-def _with_output_mask(whole: OperatorPart, mask: list[bool], label: str) -> OperatorPart:
+def _apply_output_mask(whole: OperatorPart, mask: list[bool], label: str) -> OperatorPart:
     concrete = list(whole.arguments.concrete)
     concrete[_MASK] = str(mask)
     return replace(whole, arguments=replace(whole.arguments, concrete=tuple(concrete)), label=label)
@@ -274,7 +274,7 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _KNOWN_NAME = re.compile(r"x\d+|tmp\d+|static_cast|int64_t|c10|div_floor_integer|div_mod|at|std")
 
 
-def accessed_elements(source: str) -> dict[str, int]:
+def count_accessed_elements(source: str) -> dict[str, int]:
     """Counts the elements that a kernel accesses through each pointer.
 
     Args:
@@ -309,10 +309,10 @@ class _Accesses:
             return
         loop = _LOOP.search(line)
         if loop:
-            self._loops.append((self._depth, loop.group(1), _length(loop.group(2), loop.group(3))))
+            self._loops.append((self._depth, loop.group(1), _compute_length(loop.group(2), loop.group(3))))
         found = list(_ACCESS.finditer(line))
         for access in found:
-            self._add(access.group(1), _index_text(line, access.end()))
+            self._add(access.group(1), _write_index(line, access.end()))
         for name in _POINTER.findall(line):
             if sum(access.group(1) == name for access in found) < len(re.findall(rf"\b{name}\b", line)):
                 self._unknown.add(self._names.get(name, name))
@@ -344,12 +344,12 @@ def _has_known_names(index: str) -> bool:
     return all(_KNOWN_NAME.fullmatch(name) for name in names - inner)
 
 
-def _length(start: str, end: str) -> int | None:
+def _compute_length(start: str, end: str) -> int | None:
     first, last = _LITERAL.match(start), _LITERAL.match(end)
     return int(last.group(1)) - int(first.group(1)) if first and last else None
 
 
-def _index_text(line: str, start: int) -> str:
+def _write_index(line: str, start: int) -> str:
     """The text from ``start`` to the closing parenthesis that matches the one before ``start``."""
     depth = 1
     for place in range(start, len(line)):
@@ -368,7 +368,7 @@ _BUFFER = re.compile(r"(in|out|in_out)_ptr\d+")
 _ELEMENTS = re.compile(r"^    ([xyz]|r\d?_?)numel = (\d+)$", re.MULTILINE)
 
 
-def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> int | None:
+def count_touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> int | None:
     """Counts the bytes that one launch reads and writes. Each buffer counts once, an in-out buffer twice.
 
     This is Inductor's way of counting. If a C++ kernel uses a part of a buffer (rows of a table, a slice), only that
@@ -383,20 +383,20 @@ def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> 
     Returns:
         The number of bytes, or ``None`` if the signature does not match the arguments.
     """
-    names = _cpp_pointers(source) if language == "cpp" else _triton_pointers(source)
+    names = _list_cpp_pointers(source) if language == "cpp" else _list_triton_pointers(source)
     tensors = [argument.tensor for argument in arguments if argument.tensor is not None]
     if names is None or len(names) != len(tensors):
         return None
-    accessed = accessed_elements(source) if language == "cpp" else {}
+    accessed = count_accessed_elements(source) if language == "cpp" else {}
     total = 0
     for name, tensor in zip(names, tensors, strict=True):
-        size = stored_elements(tensor.shape, tensor.stride)
+        size = count_stored_elements(tensor.shape, tensor.stride)
         size = min(size, accessed.get(name, size)) * tensor.itemsize
         total += 2 * size if name.startswith("in_out_ptr") else size
     return total
 
 
-def least_bytes(source: str, arguments: Sequence[Argument]) -> int | None:
+def count_least_bytes(source: str, arguments: Sequence[Argument]) -> int | None:
     """The least that Inductor means to count of one launch: of each buffer no more than the kernel has elements.
 
     Inductor leaves out buffers that it knows by another name because they were changed in place before: by an atomic
@@ -409,19 +409,19 @@ def least_bytes(source: str, arguments: Sequence[Argument]) -> int | None:
     Returns:
         The number of bytes, or ``None`` if the text does not tell the number of elements.
     """
-    names, tensors = _triton_pointers(source), [one.tensor for one in arguments if one.tensor is not None]
+    names, tensors = _list_triton_pointers(source), [one.tensor for one in arguments if one.tensor is not None]
     sizes = dict(_ELEMENTS.findall(source))
     if names is None or len(names) != len(tensors) or "x" not in sizes:
         return None
     elements = math.prod(int(size) for size in sizes.values())
     total = 0
     for name, tensor in zip(names, tensors, strict=True):
-        size = min(stored_elements(tensor.shape, tensor.stride), elements) * tensor.itemsize
+        size = min(count_stored_elements(tensor.shape, tensor.stride), elements) * tensor.itemsize
         total += size * (2 if name.startswith("in_out_ptr") else 1) if _BUFFER.fullmatch(name) else 0
     return total
 
 
-def _cpp_pointers(source: str) -> list[str] | None:
+def _list_cpp_pointers(source: str) -> list[str] | None:
     match = CPP_SIGNATURE.search(source)
     if match is None:
         return None
@@ -429,12 +429,12 @@ def _cpp_pointers(source: str) -> list[str] | None:
     return [parameter.split()[-1].lstrip("*&") for parameter in parameters]
 
 
-def _triton_pointers(source: str) -> list[str] | None:
+def _list_triton_pointers(source: str) -> list[str] | None:
     match = TRITON_SIGNATURE.search(source)
     return re.findall(r"'(\w+)': '\*", match.group(1)) if match else None
 
 
-def stored_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+def count_stored_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     """The number of stored elements of a view: an expanded dimension (stride 0) is stored once."""
     return math.prod(size if stride else min(size, 1) for size, stride in zip(shape, strides, strict=True))
 
@@ -452,7 +452,7 @@ def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[Buff
     # Inductor's count leaves out the second access of some buffers that are updated in place.
     if not moved_bytes or sum(use.touched for use in uses) <= moved_bytes:
         return tuple(uses)
-    level = _common_limit([size for use in uses for size in (use.read, use.written)], moved_bytes)
+    level = _find_common_limit([size for use in uses for size in (use.read, use.written)], moved_bytes)
     return tuple(
         replace(
             use,
@@ -464,7 +464,7 @@ def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[Buff
     )
 
 
-def _common_limit(sizes: Sequence[int], total: float) -> int:
+def _find_common_limit(sizes: Sequence[int], total: float) -> int:
     """The limit of each size with which the sizes add up to ``total``."""
     left = total
     for number, size in enumerate(ordered := sorted(sizes)):
@@ -474,7 +474,7 @@ def _common_limit(sizes: Sequence[int], total: float) -> int:
     return max(sizes, default=0)
 
 
-def transferred_bytes(activities: Iterable[Activity]) -> float | None:
+def count_transferred_bytes(activities: Iterable[Activity]) -> float | None:
     """The bytes of copies and memsets, from the profiler. A copy within the device counts them twice."""
     total = 0.0
     for activity in activities:
@@ -553,31 +553,31 @@ def find_operators(
     for op, of_operator in launched.items():
         before = sum(call.start_s <= of_operator[0].launch_start_s for call in within)
         events = [program.trace.device_events[work.event] for work in of_operator]
-        tensors = tuple(_tensors(program.trace.host_ops[op] if op >= 0 else None, events))
+        tensors = tuple(_list_tensors(program.trace.host_ops[op] if op >= 0 else None, events))
         if tensors:
             operators.append(EagerOperator(before, sum(event.duration_s for event in events), tensors))
     return EagerOperators(tuple(call.graph for call in within), tuple(operators))
 
 
-def _tensors(op: HostOp | None, events: Sequence[DeviceEvent]) -> Iterator[int]:
+def _list_tensors(op: HostOp | None, events: Sequence[DeviceEvent]) -> Iterator[int]:
     """The bytes of each tensor of an operator; of a mere copy those that the profiler counted."""
     if all(event.moved_bytes is not None for event in events):
         for event in events:
             yield from [event.moved_bytes or 0] * (2 if "DtoD" in event.name else 1)
     elif op is not None and op.arguments is not None:
-        sizes = list(_sizes(op.arguments))
+        sizes = list(_list_sizes(op.arguments))
         yield from sizes[1:] if op.name in BY_INDEX else sizes
 
 
-def _sizes(arguments: TensorArguments) -> Iterator[int]:
+def _list_sizes(arguments: TensorArguments) -> Iterator[int]:
     for dims, strides, kind in zip(arguments.dims, arguments.strides, arguments.types, strict=True):
         element = ELEMENT_BYTES.get(kind)
         # A scalar and a list of tensors have no element type; a tensor of one element has no sizes.
         if element is not None:
-            yield element * stored_elements(dims, strides)
+            yield element * count_stored_elements(dims, strides)
 
 
-def eager_bytes(found: EagerOperators, known: Sequence[tuple[int, int]], bandwidth: float) -> dict[int, int]:
+def count_eager_bytes(found: EagerOperators, known: Sequence[tuple[int, int]], bandwidth: float) -> dict[int, int]:
     """The bytes that eager operators touch before the graph call of each number, beside the memory of the graphs.
 
     Args:

@@ -38,10 +38,10 @@ from .comparison_pairs import (
     GraphPair,
     Match,
     Noise,
+    compute_kernel_effect_s,
+    compute_kernel_error_s,
+    compute_part_error_s,
     judge,
-    kernel_effect_s,
-    kernel_error_s,
-    part_error_s,
 )
 from .comparison_sides import (
     Side,
@@ -49,18 +49,18 @@ from .comparison_sides import (
     SideKernel,
     SidePart,
     Sources,
+    compute_text_similarity,
     has_other_calls,
     has_other_precision,
     has_same_configs,
+    have_same_calls,
     is_library,
-    same_calls,
-    text_similarity,
 )
-from .comparison_words import INTERPRETER, TORCH, type_name
-from .findings.finding import join_words, plural, short_paths
+from .comparison_words import INTERPRETER, TORCH, name_type
+from .findings.finding import join_words, plural, shorten_paths
 
 COUNTED = (CALLS, ADDED, REMOVED)
-"""The causes that rest on the number of calls in the profiled steps."""
+"""The causes that are derived from the number of calls in the profiled steps."""
 
 
 @dataclass(frozen=True)
@@ -92,60 +92,70 @@ class Setting:
         return not self.single_step and all(math.isclose(calls, round(calls), abs_tol=1e-6) for calls in run_calls)
 
 
-def kernel_change(match: Match, setting: Setting) -> KernelChange:
+def describe_kernel_change(match: Match, setting: Setting) -> KernelChange:
     """The difference of one match: its cause, interval and verdict."""
-    seconds, detail = _explained(match, setting)
+    seconds, detail = _find_cause(match, setting)
     a_s, b_s = (sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b))
     cause = max(seconds, key=lambda name: (abs(seconds[name]), name != UNCHANGED))
     kernels = (*match.a, *match.b)
-    error_s = math.hypot(kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
-    low, high, verdict = judge(a_s, b_s, error_s, kernel_effect_s(match.a or match.b))
+    error_s = math.hypot(compute_kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
+    low, high, verdict = judge(a_s, b_s, error_s, compute_kernel_effect_s(match.a or match.b))
     if cause == UNCHANGED and verdict != SAME and not setting.explains_equal_kernels:
         verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program
     if cause in COUNTED and not setting.shows_each_step(kernel.calls for kernel in kernels):
         verdict = UNDECIDED
-    return KernelChange(_shown(match.a), _shown(match.b), b_s - a_s, low, high, verdict, cause, seconds, detail)
+    return KernelChange(
+        _list_shown_kernels(match.a),
+        _list_shown_kernels(match.b),
+        b_s - a_s,
+        low,
+        high,
+        verdict,
+        cause,
+        seconds,
+        detail,
+    )
 
 
-def _explained(match: Match, setting: Setting) -> tuple[dict[str, float], str]:
+def _find_cause(match: Match, setting: Setting) -> tuple[dict[str, float], str]:
     """The seconds by cause, and the words."""
     a_s, b_s = (sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b))
     if not match.a or not match.b:
         return {(REMOVED if match.a else ADDED): b_s - a_s}, ""
     if match.equal:
-        return _same_code(match.a[0], match.b[0], setting)
+        return _compare_same_code(match.a[0], match.b[0], setting)
     if len(match.a) == 1 == len(match.b) and not is_library(match.a[0]) and not is_library(match.b[0]):
         if has_other_precision(match.a[0], match.b[0]):
-            return {PRECISION: b_s - a_s}, _product_words(match.a[0], match.b[0])
-        return {CODE: b_s - a_s}, _code_words(match.a[0], match.b[0], setting)
+            return {PRECISION: b_s - a_s}, _describe_products(match.a[0], match.b[0])
+        return {CODE: b_s - a_s}, _describe_code_change(match.a[0], match.b[0], setting)
     if any(is_library(kernel) for kernel in (*match.a, *match.b)):
-        return _library(match, b_s - a_s)
+        return _describe_library_change(match, b_s - a_s)
     counts = f"{plural(len(match.a), 'kernel')} of A, {len(match.b)} of B"
     cause = SPLIT if len(match.a) < len(match.b) else MERGED if len(match.a) > len(match.b) else CODE
     return {cause: b_s - a_s}, f"{counts} for {_work(match.a, match.b)}"
 
 
-def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str, float], str]:
+def _compare_same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str, float], str]:
     """Divides the difference of one kernel: calls at A's time of a call, then the change of a call at B's calls."""
     delta = b.time_s - a.time_s
     seconds: dict[str, float] = {}
     words = []
-    if not same_calls(a.calls, b.calls) and a.calls and b.calls:
-        seconds[CALLS] = _further_calls_s(a, b)
+    if not have_same_calls(a.calls, b.calls) and a.calls and b.calls:
+        seconds[CALLS] = _compute_further_calls_s(a, b)
         words.append(f"{units.count(a.calls)} → {units.count(b.calls)} calls")
     elif not a.calls or not b.calls:
         return {CALLS: delta}, f"{units.count(a.calls)} → {units.count(b.calls)} calls"
     rest = delta - sum(seconds.values())
     if has_other_precision(a, b):
-        return {**seconds, PRECISION: rest}, "; ".join([*words, _product_words(a, b)])
+        return {**seconds, PRECISION: rest}, "; ".join([*words, _describe_products(a, b)])
     if not has_same_configs(a, b):
-        return {**seconds, CONFIG: rest}, "; ".join([*words, _config_words(a, b, setting)])
+        return {**seconds, CONFIG: rest}, "; ".join([*words, _describe_configs(a, b, setting)])
     return {**seconds, UNCHANGED: rest}, "; ".join(words)
 
 
-def _further_calls_s(a: SideKernel, b: SideKernel) -> float:
+def _compute_further_calls_s(a: SideKernel, b: SideKernel) -> float:
     """The seconds of B's further calls at A's time of a call; by the shapes of the calls if they are known."""
-    groups = _by_shapes(a), _by_shapes(b)
+    groups = _group_by_shapes(a), _group_by_shapes(b)
     if not groups[0].keys() & groups[1].keys():
         return (b.calls - a.calls) * a.time_s / a.calls
     found = 0.0
@@ -155,7 +165,7 @@ def _further_calls_s(a: SideKernel, b: SideKernel) -> float:
     return found
 
 
-def _by_shapes(side: SideKernel) -> dict[str, tuple[float, float]]:
+def _group_by_shapes(side: SideKernel) -> dict[str, tuple[float, float]]:
     """The calls and the seconds of a kernel by the shapes of its calls."""
     groups = side.kernel.shapes
     calls, time_s = sum(group.calls for group in groups), sum(group.time_s for group in groups)
@@ -164,25 +174,25 @@ def _by_shapes(side: SideKernel) -> dict[str, tuple[float, float]]:
     return {group.shapes: (group.calls * side.calls / calls, group.time_s * side.time_s / time_s) for group in groups}
 
 
-def _library(match: Match, delta: float) -> tuple[dict[str, float], str]:
+def _describe_library_change(match: Match, delta: float) -> tuple[dict[str, float], str]:
     libraries = [kernel for kernel in (*match.a, *match.b) if is_library(kernel)]
     operators = join_words(list(dict.fromkeys(kernel.kernel.operator or "" for kernel in libraries)))
     a, b = ([kernel for kernel in kernels if is_library(kernel)] for kernels in (match.a, match.b))
     if a and b and has_other_precision(a[0], b[0]):
-        return {PRECISION: delta}, f"{operators}: {_product_words(a[0], b[0])}"
+        return {PRECISION: delta}, f"{operators}: {_describe_products(a[0], b[0])}"
     if a and b:
         return {LIBRARY: delta}, f"{operators}: another kernel of the library"
     what = join_words(list(dict.fromkeys(kernel.kernel.category.title for kernel in (match.b if a else match.a))))
     return {LIBRARY: delta}, f"{operators}: {f'a library → {what}' if a else f'{what} → a library'}"
 
 
-def _product_words(a: SideKernel, b: SideKernel) -> str:
-    return f"float32 products in {type_name(a.float32_products)} → {type_name(b.float32_products)}"
+def _describe_products(a: SideKernel, b: SideKernel) -> str:
+    return f"float32 products in {name_type(a.float32_products)} → {name_type(b.float32_products)}"
 
 
-def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
-    own = [_per_call(kernel) for kernel in (a, b)]
-    words = f"{differing_config(a.configs, b.configs)}: {own[0]} → {own[1]} a call"
+def _describe_configs(a: SideKernel, b: SideKernel, setting: Setting) -> str:
+    own = [_compute_time_per_call(kernel) for kernel in (a, b)]
+    words = f"{find_differing_config(a.configs, b.configs)}: {own[0]} → {own[1]} a call"
     tuned = [
         time_s
         for configs in (a.configs, b.configs)
@@ -201,11 +211,11 @@ def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
     return f"{words}; another compiler's choice, or chance"
 
 
-def _per_call(kernel: SideKernel) -> str:
+def _compute_time_per_call(kernel: SideKernel) -> str:
     return units.seconds(kernel.time_s / kernel.calls if kernel.calls else None)
 
 
-def differing_config(a: Sequence[dict[str, int]], b: Sequence[dict[str, int]]) -> str:
+def find_differing_config(a: Sequence[dict[str, int]], b: Sequence[dict[str, int]]) -> str:
     """The settings that differ: ``XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8``."""
     first, second = (configs[0] if configs else {} for configs in (a, b))
     if len(a) > 1 or len(b) > 1:
@@ -216,7 +226,7 @@ def differing_config(a: Sequence[dict[str, int]], b: Sequence[dict[str, int]]) -
     return " → ".join(side or "unknown" for side in sides)
 
 
-def _code_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
+def _describe_code_change(a: SideKernel, b: SideKernel, setting: Setting) -> str:
     first, second = a.kernel, b.kernel
     words = []
     if first.category != second.category:
@@ -225,7 +235,7 @@ def _code_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
         words.append("the same structure with other sizes")
     texts = setting.texts[0].get((a.graph, first.name)), setting.texts[1].get((b.graph, second.name))
     if texts[0] and texts[1]:
-        words.append(f"{units.whole_percent(text_similarity(texts[0], texts[1]))} of the lines are equal")
+        words.append(f"{units.whole_percent(compute_text_similarity(texts[0], texts[1]))} of the lines are equal")
     return "; ".join(words)
 
 
@@ -234,7 +244,7 @@ def _work(*sides: Iterable[SideKernel]) -> str:
     return join_words(list(operators)) or "the same work"
 
 
-def _shown(kernels: Iterable[SideKernel]) -> tuple[KernelSide, ...]:
+def _list_shown_kernels(kernels: Iterable[SideKernel]) -> tuple[KernelSide, ...]:
     return tuple(
         KernelSide(
             one.kernel.name,
@@ -273,14 +283,18 @@ class VerdictBasis:
     on_host: bool = False  # whether the device is the host itself
 
 
-def difference_parts(
+def divide_difference(
     a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, setting: Setting
 ) -> list[PartChange]:
     """The parts, the largest difference first; what the records' parts leave comes last."""
     least = SMALLEST_SHARE * step.a_s
     idle_noise = replace(setting.noise, relative=step.noise)
     limits = VerdictBasis(setting, idle_noise, least, max(a.step_s, b.step_s), a.on_host)
-    rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
+    rows = [
+        *_make_kernel_parts(kernels, limits),
+        *_make_rest_of_graphs(graphs, limits),
+        *_make_other_parts(a, b, limits),
+    ]
     rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
     a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
     least_rest = NEGLIGIBLE * limits.step_s
@@ -291,7 +305,7 @@ def difference_parts(
     return rows
 
 
-def _kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) -> Iterator[PartChange]:
+def _make_kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) -> Iterator[PartChange]:
     """A part for each cause. A kernel's own time stands in that of its main cause; see :func:`_time_in_a`."""
     for cause in KERNEL_CAUSES:
         rows = [change for change in kernels if cause in change.seconds]
@@ -302,7 +316,7 @@ def _kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) -> Iter
         own = math.hypot(*((change.high_s - change.low_s) / 2 for change in rows))
         error = math.hypot(own, limits.setting.noise.relative * max(a_s, a_s + delta))
         low, high, verdict = judge(a_s, a_s + delta, error, limits.least_s)
-        detail = _around_words(limits.setting) if cause == UNCHANGED else ""
+        detail = _describe_surroundings(limits.setting) if cause == UNCHANGED else ""
         if cause == UNCHANGED and verdict != SAME and not limits.setting.explains_equal_kernels:
             verdict = UNDECIDED
         run_calls = (side.calls for change in rows for side in (*change.a, *change.b))
@@ -319,7 +333,7 @@ def _time_in_a(change: KernelChange, cause: str) -> float:
     return sum(side.time_s for side in change.a) - sum(taken.values())
 
 
-def _around_words(setting: Setting) -> str:
+def _describe_surroundings(setting: Setting) -> str:
     if not setting.around:
         return "clocks and noise"
     versions = any(row.name == TORCH for row in setting.around)
@@ -328,26 +342,26 @@ def _around_words(setting: Setting) -> str:
     return f"not the generated code: {join_words(list(changes), 2)}, or clocks and noise"
 
 
-def _graph_rest(graphs: Sequence[GraphPair], limits: VerdictBasis) -> Iterator[PartChange]:
+def _make_rest_of_graphs(graphs: Sequence[GraphPair], limits: VerdictBasis) -> Iterator[PartChange]:
     rests = []
     for sides in ([pair.a for pair in graphs], [pair.b for pair in graphs]):
-        found = [_outside_of_kernels(graph) for graph in sides if graph is not None]
+        found = [_compute_time_outside_of_kernels(graph) for graph in sides if graph is not None]
         rest = [sum(times) for times in zip(*found, strict=True)] or [0.0]
         rests.append(rest if abs(fmean(rest)) > NEGLIGIBLE * limits.step_s else [0.0] * len(rest))
     a_s, b_s = rests
     if any(a_s) or any(b_s):
-        row = _part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
-        yield row if _has_cause(row, (), limits) else _undecided(row)
+        row = _make_part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
+        yield row if _has_cause(row, (), limits) else _make_undecided_row(row)
 
 
-def _outside_of_kernels(graph: SideGraph) -> list[float]:
+def _compute_time_outside_of_kernels(graph: SideGraph) -> list[float]:
     """The seconds of a graph by run, without those of its kernels."""
     return [
         whole - sum(kernel.times_s[number] for kernel in graph.kernels) for number, whole in enumerate(graph.times_s)
     ]
 
 
-def _others(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartChange]:
+def _make_other_parts(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartChange]:
     rows: tuple[dict[tuple[str, str], SidePart], ...] = tuple(
         {(part.kind, part.label): part for part in side.parts} for side in (a, b)
     )
@@ -355,15 +369,15 @@ def _others(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartChange]:
         one, other = (found.get((kind, label)) for found in rows)
         a_s, b_s = (part.times_s if part else (0.0,) * len(side.runs) for part, side in ((one, a), (other, b)))
         if label == LEFT:  # two windows of the program are compared, and not one change
-            row = _part(kind, a_s, b_s, limits, kind, label, LEFT_WORDS)
+            row = _make_part(kind, a_s, b_s, limits, kind, label, LEFT_WORDS)
             yield replace(row, low_s=min(0.0, row.delta_s), high_s=max(0.0, row.delta_s), verdict=UNDECIDED)
             continue
-        row = _part(kind, a_s, b_s, limits, kind, label, _detail(kind, one, other))
+        row = _make_part(kind, a_s, b_s, limits, kind, label, _describe_part(kind, one, other))
         if kind != IDLE:
             calls = [part.calls if part else 0.0 for part in (one, other)]
             row = replace(row, a_calls=calls[0], b_calls=calls[1])
         run_calls = [calls for part in (one, other) if part for calls in part.run_calls]
-        yield row if _has_cause(row, run_calls, limits) else _undecided(row)
+        yield row if _has_cause(row, run_calls, limits) else _make_undecided_row(row)
 
 
 def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis) -> bool:
@@ -378,16 +392,16 @@ def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis
     return around or more or not limits.on_host
 
 
-def _undecided(row: PartChange) -> PartChange:
+def _make_undecided_row(row: PartChange) -> PartChange:
     """The part without a verdict on what makes it slower or faster."""
     return row if row.verdict == SAME else replace(row, verdict=UNDECIDED)
 
 
-def _part(
+def _make_part(
     kind: str, a_s: Sequence[float], b_s: Sequence[float], limits: VerdictBasis, cause: str, label: str, detail: str
 ) -> PartChange:
     noise = limits.idle_noise if kind == IDLE else limits.setting.noise
-    error_s = part_error_s(kind, a_s, b_s, noise, limits.step_s, on_host=limits.on_host)
+    error_s = compute_part_error_s(kind, a_s, b_s, noise, limits.step_s, on_host=limits.on_host)
     a, b = fmean(a_s), fmean(b_s)
     if label == OTHERS:  # what one side sums up, the other may list
         error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)
@@ -395,17 +409,17 @@ def _part(
     return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
 
 
-def _detail(kind: str, a: SidePart | None, b: SidePart | None) -> str:
+def _describe_part(kind: str, a: SidePart | None, b: SidePart | None) -> str:
     """What is new or gone: the calls, and the lines of the program."""
     words = []
     calls = [part.calls if part else 0.0 for part in (a, b)]
-    if kind != IDLE and not same_calls(*calls):
+    if kind != IDLE and not have_same_calls(*calls):
         words.append(f"{units.count(calls[0])} → {units.count(calls[1])} calls")
     places = [part.places if part else () for part in (a, b)]
     new = [place for place in places[1] if place not in places[0]]
     gone = [place for place in places[0] if place not in places[1]]
     if new:
-        words.append(f"in B at {join_words(list(map(short_paths, new)), 2)}")
+        words.append(f"in B at {join_words(list(map(shorten_paths, new)), 2)}")
     elif gone and b is None:
-        words.append(f"in A at {join_words(list(map(short_paths, gone)), 2)}")
+        words.append(f"in A at {join_words(list(map(shorten_paths, gone)), 2)}")
     return ", ".join(words)

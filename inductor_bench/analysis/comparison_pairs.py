@@ -23,15 +23,15 @@ from .comparison_sides import (
     SideKernel,
     SidePart,
     Sources,
+    compute_shared_work,
+    compute_similarity,
     has_other_precision,
     has_same_configs,
+    have_same_calls,
     is_library,
-    same_calls,
-    shared_work,
-    similarity,
 )
-from .statistics import EFFECT, median_interval, smallest_effect
-from .step_costs import idle_share
+from .statistics import EFFECT, compute_median_interval, find_smallest_effect
+from .step_costs import compute_idle_share
 
 # Pairs the graphs and the kernels of two sides: first equal code, then by what is known of the kernels' work.
 
@@ -49,7 +49,7 @@ MOST_PAIRS = 40_000
 """Most pairs of unequal kernels whose similarity is computed; beyond that only equal code is paired."""
 
 Texts = tuple[Sources, Sources]
-"""The texts of the kernels of A, and of those of B."""
+"""The texts of A's kernels, and the texts of B's kernels."""
 Scores = Mapping[tuple[int, int], float]
 """The similarity of a kernel of A and a kernel of B, by their identities."""
 
@@ -76,7 +76,7 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
     """Each graph of both sides once, the pairs that are most alike first."""
     scored = sorted(
         (
-            (_graph_similarity(one, other), i, j)
+            (_compute_graph_similarity(one, other), i, j)
             for (i, one), (j, other) in product(enumerate(a.graphs), enumerate(b.graphs))
         ),
         key=lambda row: (-row[0], row[1], row[2]),
@@ -86,7 +86,7 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
     for score, i, j in scored:
         if score >= LEAST_GRAPH and i in free_a and j in free_b:
             one, other = free_a.pop(i), free_b.pop(j)
-            pairs.append(GraphPair(one, other, common_share(one.kernels, other.kernels)))
+            pairs.append(GraphPair(one, other, compute_common_share(one.kernels, other.kernels)))
     return [
         *pairs,
         *(GraphPair(one, None) for one in free_a.values()),
@@ -94,7 +94,7 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
     ]
 
 
-def with_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], list[str]]:
+def keep_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], list[str]]:
     """The pairs without the kernels of graphs whose counterpart's kernels are unknown, and the labels of these graphs.
 
     A profile that failed does not remove kernels from the program.
@@ -108,23 +108,23 @@ def with_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], l
     return found, labels
 
 
-def common_share(a: Iterable[SideKernel], b: Iterable[SideKernel]) -> float:
+def compute_common_share(a: Iterable[SideKernel], b: Iterable[SideKernel]) -> float:
     """The share of the kernels' time in code that both have, 0 to 1: the lower one of both sides."""
-    times = [_times_by_key(a), _times_by_key(b)]
+    times = [_sum_times_by_key(a), _sum_times_by_key(b)]
     common = times[0].keys() & times[1].keys()
     shares = [sum(one[key] for key in common) / sum(one.values()) for one in times if sum(one.values())]
     return min(shares, default=0.0) if len(shares) == 2 else 0.0
 
 
-def _times_by_key(kernels: Iterable[SideKernel]) -> dict[Hashable, float]:
+def _sum_times_by_key(kernels: Iterable[SideKernel]) -> dict[Hashable, float]:
     times: dict[Hashable, float] = {}
     for kernel in kernels:
         times[kernel.key] = times.get(kernel.key, 0.0) + kernel.time_s
     return times
 
 
-def _graph_similarity(a: SideGraph, b: SideGraph) -> float:
-    common = common_share(a.kernels, b.kernels)
+def _compute_graph_similarity(a: SideGraph, b: SideGraph) -> float:
+    common = compute_common_share(a.kernels, b.kernels)
     return common + 0.5 * (a.label == b.label) + 0.2 * (a.role == b.role)
 
 
@@ -171,9 +171,9 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
     """The matches of unequal code, taken out of both lists: sure counterparts first, then kernels that share work."""
     if not a or not b or len(a) * len(b) > MOST_PAIRS:
         return []
-    scores = {(id(one), id(other)): similarity(one, other, *texts) for one, other in product(a, b)}
+    scores = {(id(one), id(other)): compute_similarity(one, other, *texts) for one, other in product(a, b)}
     found = _take_counterparts(a, b, scores, ALIKE)
-    for firsts, seconds in _groups(a, b, scores):
+    for firsts, seconds in _group_matches(a, b, scores):
         if len(firsts) == len(seconds) > 1:
             found += _take_counterparts(firsts, seconds, scores, 0.0)
         else:
@@ -181,23 +181,23 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
     gone = {id(kernel) for match in found for kernel in (*match.a, *match.b)}
     for kernels in (a, b):
         kernels[:] = [kernel for kernel in kernels if id(kernel) not in gone]
-    return [_with_parts(match, a, b) for match in found]
+    return [_add_counterparts(match, a, b) for match in found]
 
 
-def _with_parts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
+def _add_counterparts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
     """The match with the kernels that compute only nodes of its kernel on the other side, taken out of the lists."""
     times = [sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b)]
     if max(times) * LOST < min(times):
         return match
     shorter_a = times[0] < times[1]
-    parts_a = _parts_of(match.b, match.a, a) if shorter_a else []
-    parts_b = [] if shorter_a else _parts_of(match.a, match.b, b)
+    parts_a = _find_parts(match.b, match.a, a) if shorter_a else []
+    parts_b = [] if shorter_a else _find_parts(match.a, match.b, b)
     _remove(a, parts_a)
     _remove(b, parts_b)
     return Match((*match.a, *parts_a), (*match.b, *parts_b))
 
 
-def _parts_of(
+def _find_parts(
     whole: Sequence[SideKernel], counterparts: Sequence[SideKernel], free: Iterable[SideKernel]
 ) -> list[SideKernel]:
     nodes = {node for kernel in whole for node in kernel.kernel.origin.source_nodes}
@@ -219,31 +219,31 @@ def _take_counterparts(a: list[SideKernel], b: list[SideKernel], scores: Scores,
     return found
 
 
-def _groups(
+def _group_matches(
     a: Sequence[SideKernel], b: Sequence[SideKernel], scores: Scores
 ) -> list[tuple[list[SideKernel], list[SideKernel]]]:
     """Groups of kernels that share work: each kernel of the longer list joins the one that it shares most with."""
     swapped = len(a) > len(b)
     few, many = (b, a) if swapped else (a, b)
 
-    def closest(kernel: SideKernel, others: Sequence[SideKernel]) -> SideKernel | None:
+    def find_closest(kernel: SideKernel, others: Sequence[SideKernel]) -> SideKernel | None:
         def closeness(other: SideKernel) -> float:
             pair = (id(kernel), id(other))
-            return shared_work(kernel, other) + scores.get(pair, scores.get((pair[1], pair[0]), 0.0))
+            return compute_shared_work(kernel, other) + scores.get(pair, scores.get((pair[1], pair[0]), 0.0))
 
-        sharing = [other for other in others if shared_work(kernel, other) >= SHARED]
+        sharing = [other for other in others if compute_shared_work(kernel, other) >= SHARED]
         return max(sharing, key=closeness, default=None)
 
     groups: dict[int, tuple[list[SideKernel], list[SideKernel]]] = {}
     home: dict[int, int] = {}
     for other in many:
-        center = closest(other, few)
+        center = find_closest(other, few)
         if center is not None:
             groups.setdefault(id(center), ([center], []))[1].append(other)
             home[id(other)] = id(center)
     members = [other for other in many if id(other) in home]
     for one in few:  # a kernel that none joined may share its work with one that joined another
-        joined = closest(one, members) if id(one) not in groups else None
+        joined = find_closest(one, members) if id(one) not in groups else None
         if joined is not None:
             groups[home[id(joined)]][0].append(one)
     return [(others, centers) if swapped else (centers, others) for centers, others in groups.values()]
@@ -272,7 +272,7 @@ LEFT = "unlabelled"
 """The label of a host's idle time if some run has none."""
 
 
-def regrouped(a: Side, b: Side) -> tuple[Side, Side]:
+def regroup_operators(a: Side, b: Side) -> tuple[Side, Side]:
     """Both sides with the same division of eager operators and of idle time."""
     if not a.lists_all or not b.lists_all:
         a, b = _fold_operators(_fold_unlisted(a), _fold_unlisted(b))
@@ -281,11 +281,13 @@ def regrouped(a: Side, b: Side) -> tuple[Side, Side]:
 
 def _fold_unlisted(side: Side) -> Side:
     """Counts short eager operators that only some runs of a side list to the others, if these vary as well."""
-    others = _listed(side).get(OTHERS)
+    others = _list_labels(side).get(OTHERS)
     if others is None or len({round(calls, 6) for calls in others.run_calls}) == 1:
         return side
     found = {part.label for part in side.parts if part.kind == EAGER and part.listed < len(side.runs)}
-    return _folded(side, {label for label in found if _listed(side)[label].time_s < SMALL * side.step_s})
+    return _fold_short_operators(
+        side, {label for label in found if _list_labels(side)[label].time_s < SMALL * side.step_s}
+    )
 
 
 def _fold_operators(a: Side, b: Side) -> tuple[Side, Side]:
@@ -294,51 +296,51 @@ def _fold_operators(a: Side, b: Side) -> tuple[Side, Side]:
     On an accelerator an operator stays listed if its time differs by more than the ledger's limit explains. On a CPU
     one interruption lifts an operator over the limit, however short it is.
     """
-    listed = _listed(a), _listed(b)
-    others = [_calls_of(parts, OTHERS) for parts in listed]
+    listed = _list_labels(a), _list_labels(b)
+    others = [_count_calls(parts, OTHERS) for parts in listed]
     least_s = SMALL * max(a.step_s, b.step_s)
 
     def may_be_hidden(label: str) -> bool:
-        calls = [_calls_of(parts, label) for parts in listed]
+        calls = [_count_calls(parts, label) for parts in listed]
         times = [parts[label].time_s if label in parts else 0.0 for parts in listed]
         is_short = a.on_host or abs(times[1] - times[0]) < least_s
         room = others[calls.index(min(calls))]
-        return is_short and not same_calls(*calls) and room >= abs(calls[1] - calls[0])
+        return is_short and not have_same_calls(*calls) and room >= abs(calls[1] - calls[0])
 
     hidden = {label for label in {**listed[0], **listed[1]} if label != OTHERS and may_be_hidden(label)}
-    return _fold_operators(_folded(a, hidden), _folded(b, hidden)) if hidden else (a, b)
+    return _fold_operators(_fold_short_operators(a, hidden), _fold_short_operators(b, hidden)) if hidden else (a, b)
 
 
-def _calls_of(parts: Mapping[str, SidePart], label: str) -> float:
+def _count_calls(parts: Mapping[str, SidePart], label: str) -> float:
     """The mean over all runs."""
     return fmean(parts[label].run_calls) if label in parts else 0.0
 
 
-def _listed(side: Side) -> dict[str, SidePart]:
+def _list_labels(side: Side) -> dict[str, SidePart]:
     return {part.label: part for part in side.parts if part.kind == EAGER}
 
 
-def _folded(side: Side, labels: Set[str]) -> Side:
-    return _joined(side, EAGER, {*labels, OTHERS}, OTHERS) if labels else side
+def _fold_short_operators(side: Side, labels: Set[str]) -> Side:
+    return _join_parts(side, EAGER, {*labels, OTHERS}, OTHERS) if labels else side
 
 
 def _join_idle(a: Side, b: Side) -> tuple[Side, Side]:
     """Joins the labels of a host's idle time if a run has none."""
-    idle = [*_idle_s(a), *_idle_s(b)]
+    idle = [*_compute_idle_s(a), *_compute_idle_s(b)]
     if not a.on_host or not any(idle) or all(idle):
         return a, b
     first, second = (
-        _joined(side, IDLE, {part.label for part in side.parts if part.kind == IDLE}, LEFT) for side in (a, b)
+        _join_parts(side, IDLE, {part.label for part in side.parts if part.kind == IDLE}, LEFT) for side in (a, b)
     )
     return first, second
 
 
-def _idle_s(side: Side) -> list[float]:
+def _compute_idle_s(side: Side) -> list[float]:
     """The idle seconds of each run."""
     return [sum(part.times_s[number] for part in side.parts if part.kind == IDLE) for number in range(len(side.runs))]
 
 
-def _joined(side: Side, kind: str, labels: Set[str], label: str) -> Side:
+def _join_parts(side: Side, kind: str, labels: Set[str], label: str) -> Side:
     """The side with one part for those of these labels, in the place of the first one."""
     found = [part for part in side.parts if part.kind == kind and part.label in labels]
     if not found:
@@ -405,10 +407,10 @@ def is_unchanged(match: Match) -> bool:
     if not match.equal:
         return False
     (a,), (b,) = match.a, match.b
-    return has_same_configs(a, b) and not has_other_precision(a, b) and same_calls(a.calls, b.calls)
+    return has_same_configs(a, b) and not has_other_precision(a, b) and have_same_calls(a.calls, b.calls)
 
 
-def noise_between(
+def estimate_noise(
     a: Side,
     b: Side,
     matches: Sequence[Match],
@@ -432,21 +434,26 @@ def noise_between(
     """
     alike = [match for match in matches if is_unchanged(match)]
     measures = [match for match in alike if same_machine and (same_libraries or not is_library(match.a[0]))]
-    drift, weight = _drift(a, measures)
+    drift, weight = _compute_drift(a, measures)
     drifted = Noise(
         DRIFT_FACTOR * abs(drift) * weight, f"from the {units.percent(abs(drift))} by which unchanged kernels differ"
     )
     if of_step and drift * (b.step_s - a.step_s) < 0:  # it hides a part of the difference, and explains none of it
         drifted = Noise(0.0, "")
     if len(a.steps_s) > 1 and len(b.steps_s) > 1:
-        return max(_measured_noise(a, b), drifted, key=lambda noise: noise.relative)
-    assumed = Noise(_assumed(a, b) + (_host_paced(a, b) if of_step else 0.0), "assumed for two runs of one program")
+        return max(_measure_noise(a, b), drifted, key=lambda noise: noise.relative)
+    relative = _assume_noise(a, b) + (_compute_host_pace(a, b) if of_step else 0.0)
+    assumed = Noise(relative, "assumed for two runs of one program")
     if waited > assumed.relative:
         assumed = Noise(waited, "the share of its time for which a process waited for a core")
-    left = abs(_idle_effect_s(b) - _idle_effect_s(a)) / (max(a.step_s, b.step_s) or 1.0) if a.on_host else 0.0
+    left = (
+        abs(_compute_idle_effect_s(b) - _compute_idle_effect_s(a)) / (max(a.step_s, b.step_s) or 1.0)
+        if a.on_host
+        else 0.0
+    )
     if left > assumed.relative:
         assumed = Noise(assumed.relative + left, IDLE_SOURCE)
-    drift, weight = _drift(a, alike)
+    drift, weight = _compute_drift(a, alike)
     unexplained = min(HOST_DRIFT, abs(drift) * weight) if a.on_host else 0.0
     if unexplained > assumed.relative:
         change = units.percent(unexplained)
@@ -454,43 +461,43 @@ def noise_between(
     return max(assumed, drifted, key=lambda noise: noise.relative)
 
 
-def noise_of_whole_difference(noise: Noise, a: Side, b: Side, source: str) -> Noise:
+def make_noise_of_whole_difference(noise: Noise, a: Side, b: Side, source: str) -> Noise:
     """The noise between runs whose difference may be noise as a whole: nothing else differs, it differs by more than
     what is found to differ, or a busy machine disturbed one of them."""
     difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)
     return replace(noise, relative=math.hypot(noise.relative, difference), source=source)
 
 
-def _drift(a: Side, alike: Sequence[Match]) -> tuple[float, float]:
+def _compute_drift(a: Side, alike: Sequence[Match]) -> tuple[float, float]:
     """The relative change of these kernels together, and how much it says of the step, 0 to 1."""
     before = sum(match.a[0].time_s for match in alike)
     change = sum(match.b[0].time_s - match.a[0].time_s for match in alike) / before if before else 0.0
     return change, min(1.0, before / (ENOUGH * a.step_s)) if a.step_s else 1.0
 
 
-def _assumed(a: Side, b: Side) -> float:
+def _assume_noise(a: Side, b: Side) -> float:
     if a.on_host:
         return HOST_NOISE
-    idle = max((idle_share(run) for side in (a, b) for run in side.runs), default=0.0)
+    idle = max((compute_idle_share(run) for side in (a, b) for run in side.runs), default=0.0)
     return DEVICE_NOISE * (1 - idle) + HOST_NOISE * idle
 
 
-def _host_paced(a: Side, b: Side) -> float:
+def _compute_host_pace(a: Side, b: Side) -> float:
     """The noise of a pace that the host sets on both sides; on a CPU it is the host's in any case."""
-    idle = min(max(idle_share(run) for run in side.runs) for side in (a, b))
+    idle = min(max(compute_idle_share(run) for run in side.runs) for side in (a, b))
     return 0.0 if a.on_host else PACED_NOISE * min(1.0, max(0.0, idle - PACED_FROM) / (PACED - PACED_FROM))
 
 
-def _measured_noise(a: Side, b: Side) -> Noise:
+def _measure_noise(a: Side, b: Side) -> Noise:
     measured = spread_s(a.steps_s, b.steps_s) / (max(a.step_s, b.step_s) or 1.0)
     runs = f"{len(a.steps_s)} and {len(b.steps_s)} runs"
-    least = LEAST_MEASURED * _assumed(a, b) * math.sqrt((1 / len(a.steps_s) + 1 / len(b.steps_s)) / 2)
+    least = LEAST_MEASURED * _assume_noise(a, b) * math.sqrt((1 / len(a.steps_s) + 1 / len(b.steps_s)) / 2)
     if measured >= least:
         return Noise(measured, f"measured, by {runs}", measured=True)
     return Noise(least, f"the least that is assumed for {runs}, which differ by less", measured=True)
 
 
-def _idle_effect_s(side: Side) -> float:
+def _compute_idle_effect_s(side: Side) -> float:
     return sum(part.time_s for part in side.parts if part.kind == IDLE)
 
 
@@ -501,7 +508,7 @@ def spread_s(a: Sequence[float], b: Sequence[float]) -> float:
     return _T.get(freedom, 2.2) * math.sqrt(pooled * (1 / len(a) + 1 / len(b)))
 
 
-def step_error_s(side: Side) -> float:
+def compute_step_error_s(side: Side) -> float:
     """The half-width of a side's mean step, from the spread of its steps within each run."""
     errors = []
     for run in side.runs:
@@ -516,20 +523,20 @@ def step_error_s(side: Side) -> float:
     return math.hypot(*errors) / len(errors) if errors else 0.0
 
 
-def kernel_error_s(kernels: Sequence[SideKernel]) -> float:
+def compute_kernel_error_s(kernels: Sequence[SideKernel]) -> float:
     """The half-width of the time of kernels together, from the samples of their modules' own runs."""
-    return math.hypot(*(_kernel_error_s(kernel) for kernel in kernels))
+    return math.hypot(*(_compute_one_kernel_error_s(kernel) for kernel in kernels))
 
 
-def _kernel_error_s(kernel: SideKernel) -> float:
+def _compute_one_kernel_error_s(kernel: SideKernel) -> float:
     samples = [sample for row in kernel.runs for sample in row.samples_s if sample > 0]
     if not samples or not median(samples):
         return 0.0
-    low, high = median_interval(samples)
+    low, high = compute_median_interval(samples)
     return kernel.time_s * (high - low) / 2 / median(samples)
 
 
-def part_error_s(
+def compute_part_error_s(
     kind: str, a_s: Sequence[float], b_s: Sequence[float], noise: Noise, step_s: float, *, on_host: bool
 ) -> float:
     """The half-width of the difference of a part of the step that is no kernel.
@@ -580,14 +587,14 @@ def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[floa
     return low, high, SAME if max(abs(low), abs(high)) <= effect_s else UNDECIDED
 
 
-def step_effect_s(a_s: float) -> float:
+def compute_step_effect_s(a_s: float) -> float:
     """The smallest difference of a step that counts."""
     return EFFECT * a_s
 
 
-def kernel_effect_s(kernels: Sequence[SideKernel]) -> float:
+def compute_kernel_effect_s(kernels: Sequence[SideKernel]) -> float:
     """The smallest difference of kernels that counts: of each by the time of one call."""
     return sum(
-        kernel.time_s * smallest_effect(kernel.time_s / kernel.calls if kernel.calls else kernel.time_s)
+        kernel.time_s * find_smallest_effect(kernel.time_s / kernel.calls if kernel.calls else kernel.time_s)
         for kernel in kernels
     )

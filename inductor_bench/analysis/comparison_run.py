@@ -26,7 +26,7 @@ from ..records.comparison import (
     StepChange,
 )
 from ..records.run import Run
-from .comparison_causes import Setting, difference_parts, kernel_change
+from .comparison_causes import Setting, describe_kernel_change, divide_difference
 from .comparison_pairs import (
     DISTURBED,
     NO_CAUSE,
@@ -35,33 +35,33 @@ from .comparison_pairs import (
     GraphPair,
     Match,
     Noise,
+    compute_step_effect_s,
+    compute_step_error_s,
+    estimate_noise,
     judge,
-    noise_between,
-    noise_of_whole_difference,
+    keep_kernels_of_both,
+    make_noise_of_whole_difference,
     pair_graphs,
     pair_kernels,
-    regrouped,
-    step_effect_s,
-    step_error_s,
-    with_kernels_of_both,
+    regroup_operators,
 )
-from .comparison_sides import Side, Sources, has_other_calls, make_side, names_all_operators, profiled_one_step
+from .comparison_sides import Side, Sources, has_one_profiled_step, has_other_calls, make_side, names_all_operators
 from .comparison_words import (
     PROGRAM_FILE,
     TORCH,
-    around_choices,
-    around_kernels,
-    busy_share,
-    busy_words,
-    doubts,
-    environment_differences,
-    machine_words,
-    same_compiler,
-    why_incomparable,
+    compute_waiting_share,
+    describe_busy_machine,
+    describe_machine,
+    explain_incomparable,
+    have_same_compiler,
+    list_doubts,
+    list_environment_differences,
+    name_surroundings_of_choices,
+    name_surroundings_of_kernels,
 )
-from .findings.doubts import disturbed
+from .findings.doubts import find_disturbed
 from .findings.finding import join_words
-from .step_costs import is_shared, step_of
+from .step_costs import find_step, is_shared
 
 Row = TypeVar("Row", PartChange, KernelChange)
 NO_STEP = (
@@ -98,53 +98,54 @@ def compare_runs(
         InductorBenchError: a side measured nothing.
     """
     _check_measured(names, (a, b))
-    stepless = [side for side, runs in (("A", a), ("B", b)) if any(step_of(run) is None for run in runs)]
+    stepless = [side for side, runs in (("A", a), ("B", b)) if any(find_step(run) is None for run in runs)]
     side_of = partial(make_side, in_step=not stepless, lists_all=all(map(names_all_operators, (*a, *b))))
-    first, second = regrouped(side_of(a), side_of(b))
-    graphs, unknown = with_kernels_of_both(pair_graphs(first, second))
+    first, second = regroup_operators(side_of(a), side_of(b))
+    graphs, unknown = keep_kernels_of_both(pair_graphs(first, second))
     matches = pair_kernels(graphs, texts)
-    found = environment_differences(a[0], b[0])
+    found = list_environment_differences(a[0], b[0])
     differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
-    busy = [note for side, runs in (("A", a), ("B", b)) for note in busy_words(side, runs)]
-    around, several = around_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
+    busy = [note for side, runs in (("A", a), ("B", b)) for note in describe_busy_machine(side, runs)]
+    around, several = name_surroundings_of_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
     if not busy and several:  # interleaved runs on a quiet machine: what was changed on purpose may be it
         around = tuple(dict.fromkeys((*changed, *around)))
     is_known = all(run.environment.versions.torch for run in (*a, *b))
     same_machine = bool(busy) or (is_known and all(row.name == TORCH for row in around))
     same_libraries = is_known and all(row.name != TORCH for row in differences)
-    noise_of = partial(_noise, first, second, matches, same_machine=same_machine, same_libraries=same_libraries)
+    noise_of = partial(_find_noise, first, second, matches, same_machine=same_machine, same_libraries=same_libraries)
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
-    compiler, choices, tuned = same_compiler((*a, *b)), around_choices(differences), _tuned((*a, *b))
-    single_step = any(map(profiled_one_step, (*first.runs, *second.runs)))
+    compiler, choices = have_same_compiler((*a, *b)), name_surroundings_of_choices(differences)
+    tuned = _list_tuned_configs((*a, *b))
+    single_step = any(map(has_one_profiled_step, (*first.runs, *second.runs)))
     edited = any(row.name == PROGRAM_FILE for row in differences)
     setting = Setting(noise, texts, compiler, around, edited, bool(busy), choices, tuned, several, single_step)
-    kernels = [kernel_change(match, setting) for match in matches]
-    step = _step_change(first, second, step_noise)
-    parts = difference_parts(first, second, graphs, kernels, step, setting)
+    kernels = [describe_kernel_change(match, setting) for match in matches]
+    step = _describe_step_change(first, second, step_noise)
+    parts = divide_difference(first, second, graphs, kernels, step, setting)
     has_cause = bool(differences) or _has_cause(parts, kernels)
-    if doubt := _doubt(first, second, step, parts, around, has_cause=has_cause):
-        step = _step_change(first, second, noise_of_whole_difference(step_noise, first, second, doubt))
-    reasons = why_incomparable(first, second, matches)
+    if doubt := _find_doubt(first, second, step, parts, around, has_cause=has_cause):
+        step = _describe_step_change(first, second, make_noise_of_whole_difference(step_noise, first, second, doubt))
+    reasons = explain_incomparable(first, second, matches)
     return RunComparison(
         comparable=not reasons,
         reasons=reasons,
         verdict=NOT_COMPARABLE if reasons else step.verdict,
         environment_differences=differences,
-        a=_summary(names[0], a),
-        b=_summary(names[1], b),
+        a=_summarise_side(names[0], a),
+        b=_summarise_side(names[1], b),
         step=step,
-        parts=_without_verdicts(parts, reasons),
-        graphs=tuple(map(_graph_change, graphs)),
-        kernels=_without_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
-        notes=tuple(dict.fromkeys(_notes(a, b, unknown, busy, stepless))),
+        parts=_leave_out_verdicts(parts, reasons),
+        graphs=tuple(map(_describe_graph_change, graphs)),
+        kernels=_leave_out_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
+        notes=tuple(dict.fromkeys(_list_notes(a, b, unknown, busy, stepless))),
     )
 
 
-def _notes(
+def _list_notes(
     a: Sequence[Run], b: Sequence[Run], unknown: list[str], busy: Sequence[str], stepless: Sequence[str]
 ) -> Iterator[str]:
     """What limits the figures: the records, graphs whose kernels are unknown, a busy machine, sides without a step."""
-    yield from (note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run))
+    yield from (note for side, runs in (("A", a), ("B", b)) for run in runs for note in list_doubts(side, run))
     if unknown:
         yield ONE_PROFILE.format(join_words(unknown))
     yield from busy
@@ -167,7 +168,7 @@ def _has_cause(parts: Sequence[PartChange], kernels: Sequence[KernelChange]) -> 
     return any(row.verdict in (SLOWER, FASTER) for group in rows for row in group)
 
 
-def _doubt(
+def _find_doubt(
     a: Side,
     b: Side,
     step: StepChange,
@@ -180,19 +181,19 @@ def _doubt(
     if any(map(is_shared, (*a.runs, *b.runs))):
         return SHARED_GPU
     single = len(a.runs) == 1 == len(b.runs)
-    if single and any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
+    if single and any(find_disturbed(run) is not None for run in (*a.runs, *b.runs)):
         return DISTURBED
     if a.on_host and not has_cause:
         return NO_CAUSE
     return UNEXPLAINED if single and a.on_host and not around and not _is_explained(step, parts) else ""
 
 
-def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
+def _leave_out_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
     """The rows; if sides are not comparable, no row is slower or faster, either."""
     return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
 
 
-def _noise(
+def _find_noise(
     a: Side,
     b: Side,
     matches: Sequence[Match],
@@ -202,15 +203,15 @@ def _noise(
     same_libraries: bool,
 ) -> Noise:
     """The noise of the step, or of the device's work."""
-    waited = busy_share((*a.runs, *b.runs))
-    return noise_between(
+    waited = compute_waiting_share((*a.runs, *b.runs))
+    return estimate_noise(
         a, b, matches, of_step=of_step, same_machine=same_machine, same_libraries=same_libraries, waited=waited
     )
 
 
 def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence[Run]]) -> None:
     for name, run in ((name, run) for name, runs in zip(names, sides, strict=True) for run in runs):
-        if not run.modules and step_of(run) is None:
+        if not run.modules and find_step(run) is None:
             failure = next(iter(run.failures), None)
             why = f": {failure.stage}: {failure.message}" if failure is not None else ""
             raise InductorBenchError(
@@ -218,11 +219,11 @@ def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence
             )
 
 
-def _summary(name: str, runs: Sequence[Run]) -> SideSummary:
-    return SideSummary(name, runs[0].title, machine_words(runs[0]), runs[0].created, len(runs))
+def _summarise_side(name: str, runs: Sequence[Run]) -> SideSummary:
+    return SideSummary(name, runs[0].title, describe_machine(runs[0]), runs[0].created, len(runs))
 
 
-def _tuned(runs: Sequence[Run]) -> tuple[tuple[str, dict[str, int], float], ...]:
+def _list_tuned_configs(runs: Sequence[Run]) -> tuple[tuple[str, dict[str, int], float], ...]:
     return tuple(
         (retune.kernel_id, candidate.config, candidate.median_s)
         for run in runs
@@ -233,18 +234,18 @@ def _tuned(runs: Sequence[Run]) -> tuple[tuple[str, dict[str, int], float], ...]
     )
 
 
-def _step_change(a: Side, b: Side, noise: Noise) -> StepChange:
+def _describe_step_change(a: Side, b: Side, noise: Noise) -> StepChange:
     error = noise.relative * max(a.step_s, b.step_s)
     if not noise.measured:
-        error = math.hypot(error, step_error_s(a), step_error_s(b))
-    low, high, verdict = judge(a.step_s, b.step_s, error, step_effect_s(a.step_s))
+        error = math.hypot(error, compute_step_error_s(a), compute_step_error_s(b))
+    low, high, verdict = judge(a.step_s, b.step_s, error, compute_step_effect_s(a.step_s))
     currency = STEP if a.in_step else ITERATION
     return StepChange(
         a.step_s, b.step_s, b.step_s - a.step_s, low, high, verdict, currency, noise.relative, noise.source
     )
 
 
-def _graph_change(pair: GraphPair) -> GraphChange:
+def _describe_graph_change(pair: GraphPair) -> GraphChange:
     a_s, b_s = (graph.time_s if graph else 0.0 for graph in (pair.a, pair.b))
     a, b = (graph.label if graph else None for graph in (pair.a, pair.b))
     a_calls, b_calls = (graph.calls if graph else 0.0 for graph in (pair.a, pair.b))

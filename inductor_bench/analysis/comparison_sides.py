@@ -14,7 +14,7 @@ from typing import TypeVar
 from ..records.comparison import PartChange
 from ..records.module import Kernel, ModuleRecord
 from ..records.run import EAGER, GRAPH, OTHERS, Part, Run
-from .step_costs import cost_of, graph_use, module_time_s, runs_on_host, step_of, whole_time_s
+from .step_costs import compute_cost, compute_whole_time_s, find_graph_use, find_module_time_s, find_step, runs_on_host
 
 # One side of a comparison: the step of one or more runs of a program, as kernels of graphs and other parts.
 #
@@ -30,7 +30,7 @@ Key = TypeVar("Key", bound=Hashable)
 Row = TypeVar("Row")
 
 
-def key_of(kernel: Kernel) -> Hashable:
+def make_kernel_key(kernel: Kernel) -> Hashable:
     """The identity of a kernel's code: the id, or the operator and the name of a library's kernel."""
     return (kernel.operator, kernel.name) if kernel.operator or not kernel.kernel_id else kernel.kernel_id
 
@@ -62,7 +62,7 @@ class SideKernel:
 
     @property
     def key(self) -> Hashable:
-        return key_of(self.kernel)
+        return make_kernel_key(self.kernel)
 
 
 @dataclass(frozen=True)
@@ -129,25 +129,25 @@ class Side:
         return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
 
 
-def same_calls(a: float, b: float) -> bool:
+def have_same_calls(a: float, b: float) -> bool:
     """Whether two numbers of calls per step are the same."""
     return abs(a - b) <= SAME_CALLS * max(a, b)
 
 
 def has_other_calls(part: PartChange) -> bool:
     """Whether a step of B makes another number of the part's calls."""
-    return part.a_calls is not None and part.b_calls is not None and not same_calls(part.a_calls, part.b_calls)
+    return part.a_calls is not None and part.b_calls is not None and not have_same_calls(part.a_calls, part.b_calls)
 
 
-def profiled_one_step(run: Run) -> bool:
+def has_one_profiled_step(run: Run) -> bool:
     """Whether the parts of a run's step come from one profiled step, which cannot show what other steps do."""
-    program = step_of(run)
+    program = find_step(run)
     return program is not None and any(rank.profiled_steps == 1 for rank in program.ranks)
 
 
 def names_all_operators(run: Run) -> bool:
     """Whether the record says which operators it sums up. Those of older versions do not."""
-    program = step_of(run)
+    program = find_step(run)
     parts = program.parts if program is not None else ()
     return all(part.summed for part in parts if (part.kind, part.label) == (EAGER, OTHERS))
 
@@ -161,43 +161,43 @@ def make_side(runs: Sequence[Run], *, in_step: bool, lists_all: bool) -> Side:
         lists_all: whether operators that a record sums up are parts of their own; each record then names them.
     """
     rows = tuple(run if in_step else replace(run, program=None) for run in runs)
-    steps = tuple(whole_time_s(run) for run in rows)
-    return Side(rows, in_step, lists_all, steps, _graphs(rows), _parts(rows, lists_all=lists_all))
+    steps = tuple(compute_whole_time_s(run) for run in rows)
+    return Side(rows, in_step, lists_all, steps, _average_graphs(rows), _average_parts(rows, lists_all=lists_all))
 
 
-def _graphs(runs: Sequence[Run]) -> tuple[SideGraph, ...]:
-    grouped = _grouped((module.label, number, module) for number, run in enumerate(runs) for module in run.modules)
-    found = [_graph(runs, label, dict(modules)) for label, modules in grouped]
+def _average_graphs(runs: Sequence[Run]) -> tuple[SideGraph, ...]:
+    grouped = _group_rows((module.label, number, module) for number, run in enumerate(runs) for module in run.modules)
+    found = [_average_graph(runs, label, dict(modules)) for label, modules in grouped]
     return tuple(graph for graph in found if graph.time_s or graph.kernels)
 
 
-def _graph(runs: Sequence[Run], label: str, modules: dict[int, ModuleRecord]) -> SideGraph:
+def _average_graph(runs: Sequence[Run], label: str, modules: dict[int, ModuleRecord]) -> SideGraph:
     first = next(iter(modules.values()))
-    kernels = [_kernel(runs, modules, label, rows) for rows in _rows_by_kernel(modules)]
+    kernels = [_average_kernel(runs, modules, label, rows) for rows in _group_rows_by_kernel(modules)]
     times, calls = [0.0] * len(runs), [0.0] * len(runs)
     for number, module in modules.items():
-        if step_of(runs[number]) is not None:
-            use = graph_use(runs[number], module)
+        if find_step(runs[number]) is not None:
+            use = find_graph_use(runs[number], module)
             times[number], calls[number] = use.time_s, use.calls
         else:
-            times[number], calls[number] = module_time_s(module), 1.0
+            times[number], calls[number] = find_module_time_s(module), 1.0
     unknown = any(times[number] and not module.kernels for number, module in modules.items())
     shown = () if unknown else tuple(kernel for kernel in kernels if kernel.time_s or kernel.calls)
     return SideGraph(label, first.role, fmean(calls), tuple(times), shown)
 
 
-def _rows_by_kernel(modules: dict[int, ModuleRecord]) -> list[dict[int, Kernel]]:
+def _group_rows_by_kernel(modules: dict[int, ModuleRecord]) -> list[dict[int, Kernel]]:
     """The rows of each kernel by run: equal code of equal name first, then equal code, which another run may number."""
     found: list[dict[int, Kernel]] = []
     for number, module in modules.items():
         left = list(module.kernels)
         for by_name in (True, False):
-            left = list(_not_placed(left, number, found, by_name=by_name))
+            left = list(_list_unplaced_kernels(left, number, found, by_name=by_name))
         found += [{number: kernel} for kernel in left]
     return found
 
 
-def _not_placed(
+def _list_unplaced_kernels(
     kernels: Iterable[Kernel], number: int, found: Iterable[dict[int, Kernel]], *, by_name: bool
 ) -> Iterator[Kernel]:
     """Puts each kernel of a run into the first rows of its code that miss this run. Yields those without any."""
@@ -205,37 +205,41 @@ def _not_placed(
     for rows in found:
         if number not in rows:
             one = next(iter(rows.values()))
-            free.setdefault((key_of(one), one.name if by_name else ""), []).append(rows)
+            free.setdefault((make_kernel_key(one), one.name if by_name else ""), []).append(rows)
     for kernel in kernels:
-        rows_of_code = free.get((key_of(kernel), kernel.name if by_name else ""))
+        rows_of_code = free.get((make_kernel_key(kernel), kernel.name if by_name else ""))
         if rows_of_code:
             rows_of_code.pop(0)[number] = kernel
         else:
             yield kernel
 
 
-def _kernel(runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, rows: dict[int, Kernel]) -> SideKernel:
+def _average_kernel(
+    runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, rows: dict[int, Kernel]
+) -> SideKernel:
     times, calls = [0.0] * len(runs), [0.0] * len(runs)
     for number, kernel in rows.items():
         run, module = runs[number], modules[number]
-        if step_of(run) is None or graph_use(run, module).time_s:  # the step is that of one rank, without other ranks'
-            cost = cost_of(run, module, kernel)
+        if (
+            find_step(run) is None or find_graph_use(run, module).time_s
+        ):  # the step is that of one rank, without other ranks'
+            cost = compute_cost(run, module, kernel)
             times[number], calls[number] = cost.time_s, cost.calls
     products = max((module.float32_products for module in modules.values()), key=lambda dtype: dtype != "float32")
     return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), products)
 
 
-def _parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, ...]:
+def _average_parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, ...]:
     rows: list[tuple[tuple[str, str], int, Part]] = []
     for number, run in enumerate(runs):
         slugs = {module.slug for module in run.modules}
-        program = step_of(run)
+        program = find_step(run)
         listed_parts = program.parts if program is not None else ()
-        for part in chain.from_iterable(map(_divided, listed_parts)) if lists_all else listed_parts:
+        for part in chain.from_iterable(map(_divide_part, listed_parts)) if lists_all else listed_parts:
             if part.kind != GRAPH or part.graph not in slugs:
                 rows.append(((part.kind, part.label), number, part))
     found = []
-    for (kind, label), parts in _grouped(rows):
+    for (kind, label), parts in _group_rows(rows):
         times, calls = [0.0] * len(runs), [0.0] * len(runs)
         for number, part in parts:
             times[number] += part.time_s
@@ -246,12 +250,12 @@ def _parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, ...]:
     return tuple(found)
 
 
-def _divided(part: Part) -> Iterable[Part]:
+def _divide_part(part: Part) -> Iterable[Part]:
     """The operators that a part sums up; the part itself if it sums up none."""
     return [Part(part.kind, one.label, one.calls, one.time_s, 0.0) for one in part.summed] or [part]
 
 
-def _grouped(rows: Iterable[tuple[Key, int, Row]]) -> list[tuple[Key, list[tuple[int, Row]]]]:
+def _group_rows(rows: Iterable[tuple[Key, int, Row]]) -> list[tuple[Key, list[tuple[int, Row]]]]:
     """The rows by their key, in the order of the keys; each with the number of its run."""
     groups: dict[Key, list[tuple[int, Row]]] = {}
     for key, number, row in rows:
@@ -278,11 +282,11 @@ def is_library(side: SideKernel) -> bool:
 
 def has_same_configs(a: SideKernel, b: SideKernel) -> bool:
     """Whether both sides ran in the same configs equally often. An unknown config is no other config."""
-    shares = _config_shares(a), _config_shares(b)
+    shares = _compute_config_shares(a), _compute_config_shares(b)
     return not shares[0] or not shares[1] or shares[0] == shares[1]
 
 
-def _config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]], float]:
+def _compute_config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]], float]:
     """The share of the runs in each config, of those whose config is known."""
     found = Counter(frozenset(one.compiled.config.items()) for one in side.runs if one.compiled.config)
     return {config: count / sum(found.values()) for config, count in found.items()}
@@ -303,50 +307,52 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(_KIND.sub("", _NUMBER.sub("", name)).split("_")) - {""}
 
 
-def shared_work(a: SideKernel, b: SideKernel) -> float:
+def compute_shared_work(a: SideKernel, b: SideKernel) -> float:
     """The share of the smaller kernel's origin that the other one has, too, 0 to 1.
 
     A kernel of a library shares work with kernels of the same operator, and with generated ones that compute it.
     """
     first, second = a.kernel, b.kernel
     if is_library(a) and is_library(b):
-        return float(first.operator == second.operator) * (0.5 + 0.5 * _jaccard(_shapes(a), _shapes(b)))
+        return float(first.operator == second.operator) * (
+            0.5 + 0.5 * _compute_jaccard_index(_list_shapes(a), _list_shapes(b))
+        )
     if is_library(a) or is_library(b):
         library, generated = (first, second) if is_library(a) else (second, first)
         return float(library.operator in generated.origin.aten_ops)
-    for one, other in _origins(a, b):
+    for one, other in _compare_origins(a, b):
         if one and other:
             return len(one & other) / min(len(one), len(other))
     return 0.0
 
 
-def similarity(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -> float:
+def compute_similarity(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -> float:
     """How alike two kernels are, 0 to 1: the mean over what is known of both."""
     if is_library(a) or is_library(b):
-        return shared_work(a, b) if is_library(a) and is_library(b) else 0.0
-    found = [_jaccard(one, other) for one, other in _origins(a, b) if one and other]
+        return compute_shared_work(a, b) if is_library(a) and is_library(b) else 0.0
+    found = [_compute_jaccard_index(one, other) for one, other in _compare_origins(a, b) if one and other]
     found.append(float(a.kernel.category == b.kernel.category))
     texts = a_texts.get((a.graph, a.kernel.name)), b_texts.get((b.graph, b.kernel.name))
     if texts[0] and texts[1]:
-        found.append(text_similarity(texts[0], texts[1]))
+        found.append(compute_text_similarity(texts[0], texts[1]))
     mean = sum(found) / len(found)
     related = a.kernel.family_id and a.kernel.family_id == b.kernel.family_id
     return FAMILY + (1 - FAMILY) * mean if related else mean
 
 
-def text_similarity(a: str, b: str) -> float:
+def compute_text_similarity(a: str, b: str) -> float:
     """The share of lines that two texts have in common, 0 to 1, wherever in the text they stand."""
-    lines = _lines(a), _lines(b)
+    lines = _normalise_lines(a), _normalise_lines(b)
     whole = sum(lines[0].values()) + sum(lines[1].values())
     return 2 * sum((lines[0] & lines[1]).values()) / whole if whole else 1.0
 
 
 @functools.lru_cache(maxsize=4096)
-def _lines(text: str) -> Counter[str]:
+def _normalise_lines(text: str) -> Counter[str]:
     return Counter(line.strip() for line in text.splitlines() if line.strip())
 
 
-def _origins(a: SideKernel, b: SideKernel) -> list[tuple[frozenset[str], frozenset[str]]]:
+def _compare_origins(a: SideKernel, b: SideKernel) -> list[tuple[frozenset[str], frozenset[str]]]:
     """What is known of the origin of both, the most exact first."""
     first, second = a.kernel.origin, b.kernel.origin
     lines = [frozenset(f"{line.file}:{line.line}" for line in one.source_lines) for one in (first, second)]
@@ -358,9 +364,9 @@ def _origins(a: SideKernel, b: SideKernel) -> list[tuple[frozenset[str], frozens
     ]
 
 
-def _shapes(side: SideKernel) -> frozenset[str]:
+def _list_shapes(side: SideKernel) -> frozenset[str]:
     return frozenset(group.shapes for kernel in side.runs for group in kernel.shapes)
 
 
-def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+def _compute_jaccard_index(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(a | b) if a or b else 1.0

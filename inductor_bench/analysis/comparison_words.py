@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import PurePath
 
 from .. import units
-from ..devices.table import common_device
+from ..devices.table import find_common_device
 from ..records.comparison import (
     ADDED,
     CODE,
@@ -37,11 +37,11 @@ from ..records.request_fields import LIBRARIES
 from ..records.run import COPY, IDLE, SYNCHRONISING, Environment, Run
 from .comparison_pairs import Match
 from .comparison_sides import Side, SideKernel, has_other_calls
-from .findings.doubts import disturbed_step, largest_load, step_load, worst_load
+from .findings.doubts import find_disturbed_step, find_largest_load, find_step_load, find_worst_load
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
-from .gpu_sharing import others_words
-from .limits import above_limit, limit_words, slowdown_of_runs
+from .gpu_sharing import describe_other_work
+from .limits import compute_slowdown_of_runs, describe_limit, judge_limit
 from .statistics import EFFECT
 from .step_costs import runs_on_host
 
@@ -89,15 +89,15 @@ MOST_PARTS = 0.01
 """If a step and the sum of its parts differ by more than this share, somebody has edited the record."""
 
 
-def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]:
+def list_environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]:
     """The facts that differ: versions first, then the machine, variables, switches, and what was asked for.
 
     What a side does not know is no difference: a run that was interrupted may not have asked torch.
     """
-    rows = list(_environment_rows(a.environment, b.environment))
+    rows = list(_list_environment_rows(a.environment, b.environment))
     if a.modules and b.modules:
-        rows.append(("float32 products in", _products(a), _products(b)))
-        rows.append(("how it was measured", _methods(a), _methods(b)))
+        rows.append(("float32 products in", _name_product_types(a), _name_product_types(b)))
+        rows.append(("how it was measured", _name_methods(a), _name_methods(b)))
     rows.append(("inductor-bench", a.tool_version, b.tool_version))
     rows += _request_rows(a.request, b.request)
     if a.program_sha256 and b.program_sha256:  # older records have none
@@ -106,7 +106,9 @@ def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]
     return tuple(EnvironmentDifference(name, one, other) for name, one, other in rows if one != other)
 
 
-def around_kernels(differences: Sequence[EnvironmentDifference], *, on_host: bool) -> tuple[EnvironmentDifference, ...]:
+def name_surroundings_of_kernels(
+    differences: Sequence[EnvironmentDifference], *, on_host: bool
+) -> tuple[EnvironmentDifference, ...]:
     """The differences that may change the time of a kernel whose code and config stay the same.
 
     Another torch brings other libraries; another Triton compiles the same code differently.
@@ -115,16 +117,16 @@ def around_kernels(differences: Sequence[EnvironmentDifference], *, on_host: boo
         differences: all differences.
         on_host: whether the kernels run on the host.
     """
-    names = {TORCH, *map(_name_of, _HOST if on_host else _ACCELERATOR)} | (set() if on_host else {TRITON})
+    names = {TORCH, *map(name_fact, _HOST if on_host else _ACCELERATOR)} | (set() if on_host else {TRITON})
     return tuple(row for row in differences if row.name in names or _is_variable(row.name))
 
 
-def around_choices(differences: Iterable[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
+def name_surroundings_of_choices(differences: Iterable[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
     """The differences that may change which config Inductor chooses: its variables, and how the program compiles."""
     return tuple(row for row in differences if row.name in _COMPILATION or row.name.startswith(_COMPILERS))
 
 
-def _name_of(place: str) -> str:
+def name_fact(place: str) -> str:
     """The name of a field of the environment in words."""
     name = place.rpartition(".")[2]
     return _WORDS.get(name, name.replace("_", " "))
@@ -135,31 +137,31 @@ def _is_variable(name: str) -> bool:
     return name.startswith(_LIBRARIES)
 
 
-def _environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
+def _list_environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
     for place in (*_VERSIONS, *_MACHINE):
-        facts = _fact(place, a), _fact(place, b)
+        facts = _read_fact(place, a), _read_fact(place, b)
         if all(facts):
-            yield _name_of(place), *facts
+            yield name_fact(place), *facts
     if a.versions.torch and b.versions.torch:  # variables are read with it
         for name in sorted({*a.variables, *b.variables}):
             yield name, a.variables.get(name, ""), b.variables.get(name, "")
 
 
-def _fact(place: str, environment: Environment) -> str:
+def _read_fact(place: str, environment: Environment) -> str:
     """A fact of the environment in words; empty if it is unknown. What a torch that was asked lacks is not there."""
     value = attrgetter(place)(environment)
     if value or not environment.versions.torch:
-        return _text(value) if value else ""
+        return _format_value(value) if value else ""
     absent = "not installed" if place == "versions.triton" else "none"
     return absent if place == "versions.triton" or place.startswith("device.") else ""
 
 
 def _request_rows(a: BreakdownRequest, b: BreakdownRequest) -> Iterator[tuple[str, str, str]]:
     for name in _REQUEST:
-        yield name.replace("_", " "), _text(getattr(a, name)), _text(getattr(b, name))
+        yield name.replace("_", " "), _format_value(getattr(a, name)), _format_value(getattr(b, name))
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     if isinstance(value, bool):
@@ -167,40 +169,40 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _products(run: Run) -> str:
-    return join_words(sorted({type_name(module.float32_products) for module in run.modules}))
+def _name_product_types(run: Run) -> str:
+    return join_words(sorted({name_type(module.float32_products) for module in run.modules}))
 
 
-def type_name(dtype: str) -> str:
+def name_type(dtype: str) -> str:
     """The name of an element type as its makers write it: ``TF32``, ``bfloat16``."""
     return "TF32" if dtype == "tf32" else dtype
 
 
-def _methods(run: Run) -> str:
+def _name_methods(run: Run) -> str:
     return join_words(sorted({module.measurement.method for module in run.modules}))
 
 
-def why_incomparable(a: Side, b: Side, matches: Sequence[Match]) -> tuple[str, ...]:
+def explain_incomparable(a: Side, b: Side, matches: Sequence[Match]) -> tuple[str, ...]:
     """The reasons why no verdict is given; none for comparable sides."""
     first, second = a.runs[0], b.runs[0]
-    return tuple(_reasons(first, second)) or tuple(_nothing_in_common(a, b, matches))
+    return tuple(_list_reasons(first, second)) or tuple(_explain_nothing_in_common(a, b, matches))
 
 
-def _reasons(a: Run, b: Run) -> Iterator[str]:
-    devices = [common_device(module.device for module in run.modules).type for run in (a, b)]
+def _list_reasons(a: Run, b: Run) -> Iterator[str]:
+    devices = [find_common_device(module.device for module in run.modules).type for run in (a, b)]
     if devices[0] != devices[1]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: their kernels are different programs"
     if a.request.kind in LIBRARIES and b.request.kind in LIBRARIES and a.request.target != b.request.target:
         yield f"A is {a.request.target}, B is {b.request.target}: two models"
     elif a.request.batch_size != b.request.batch_size:
-        sizes = [_text(run.request.batch_size) or "the default" for run in (a, b)]
+        sizes = [_format_value(run.request.batch_size) or "the default" for run in (a, b)]
         yield f"the batch size is {sizes[0]} in A and {sizes[1]} in B: a step does not do the same work"
     if None not in (a.request.training, b.request.training) and a.request.training != b.request.training:
         kinds = ["training" if run.request.training else "inference" for run in (a, b)]
         yield f"A is {kinds[0]}, B is {kinds[1]}"
 
 
-def _nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[str]:
+def _explain_nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[str]:
     if not a.kernels or not b.kernels:
         return
     equal = [match for match in matches if match.equal]
@@ -224,7 +226,7 @@ def _share(side: Side, matched: Iterable[Sequence[SideKernel]]) -> float:
     return sum(kernel.time_s for kernels in matched for kernel in kernels) / whole_s if whole_s else 0.0
 
 
-def doubts(side: str, run: Run) -> Iterator[str]:
+def list_doubts(side: str, run: Run) -> Iterator[str]:
     """What limits the figures of one run, in words. ``side`` is ``A`` or ``B``."""
     for failure in run.failures[:2]:
         about = f" of {failure.subject}" if failure.subject else ""
@@ -237,47 +239,47 @@ def doubts(side: str, run: Run) -> Iterator[str]:
             yield f"the parts of {side}'s step add up to {share} of it: its record was edited"
 
 
-def busy_share(runs: Iterable[Run]) -> float:
+def compute_waiting_share(runs: Iterable[Run]) -> float:
     """The largest share of its time that a process of the runs waited for a core. A GPU works on beside a busy host."""
-    return max((_waited_share(run) for run in runs if runs_on_host(run)), default=0.0)
+    return max((_compute_waited_share(run) for run in runs if runs_on_host(run)), default=0.0)
 
 
-def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
+def describe_busy_machine(side: str, runs: Sequence[Run]) -> Iterator[str]:
     """Says that the machine, or the GPU, was busy with other work during the runs of a side, if it was."""
     for run in runs:
         if run.program is not None and run.program.others is not None:
-            yield others_words(run.program.others, f"the steps of {side}")
-    share = busy_share(runs)
+            yield describe_other_work(run.program.others, f"the steps of {side}")
+    share = compute_waiting_share(runs)
     if share >= BUSY:
         waited = f"a process waited for a core for {units.whole_percent(share)} of its time"
         yield f"the machine was busy during {side}: {waited}"
 
 
-def _waited_share(run: Run) -> float:
+def _compute_waited_share(run: Run) -> float:
     """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
-    worst = worst_load([largest_load(run.modules), step_load(run) if disturbed_step(run) else None])
+    worst = find_worst_load([find_largest_load(run.modules), find_step_load(run) if find_disturbed_step(run) else None])
     return worst.delayed_share if worst is not None else 0.0
 
 
-def same_compiler(runs: Iterable[Run]) -> bool:
+def have_same_compiler(runs: Iterable[Run]) -> bool:
     """Whether all runs have one torch, one Triton and one device, all known; a trace does not name its torch."""
     read = attrgetter("versions.torch", "versions.triton", "device.accelerator")
     found = {read(run.environment) for run in runs}
     return len(found) == 1 and all(run.environment.versions.torch for run in runs)
 
 
-def machine_words(run: Run) -> str:
+def describe_machine(run: Run) -> str:
     """The device and the versions in one line."""
-    device = common_device(module.device for module in run.modules)
+    device = find_common_device(module.device for module in run.modules)
     environment = run.environment
     parts = [device.name_in(environment) or environment.host.cpu]
-    versions = (("torch", environment.versions.torch), ("triton", _triton(run)))
+    versions = (("torch", environment.versions.torch), ("triton", _name_triton(run)))
     parts += [f"{name} {version}" for name, version in versions if version]
     return " · ".join(part for part in parts if part)
 
 
-def _triton(run: Run) -> str:
-    device = common_device(module.device for module in run.modules)
+def _name_triton(run: Run) -> str:
+    device = find_common_device(module.device for module in run.modules)
     return run.environment.versions.triton or "" if device.generates_triton else ""
 
 
@@ -293,12 +295,12 @@ MOST = 0.5
 _REWRITTEN = (CODE, SPLIT, MERGED, LIBRARY)
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """A difference in seconds with its sign: ``+0.31 ms``, ``-12.0 µs``."""
     return f"{'-' if value < 0 else '+'}{units.seconds(abs(value))}"
 
 
-def signed_percent(delta: float, base: float) -> str:
+def format_signed_percent(delta: float, base: float) -> str:
     """A difference as a share of ``base``, with its sign."""
     if not base:
         return units.MISSING
@@ -306,103 +308,108 @@ def signed_percent(delta: float, base: float) -> str:
     return text if text.startswith("<") else f"{'-' if delta < 0 else '+'}{text}"
 
 
-def part_name(part: PartChange) -> str:
+def name_part(part: PartChange) -> str:
     """The name of a part: ``changed code``, ``idle: synchronising``, ``aten.sin``."""
     if part.cause in (IDLE, COPY):
         return f"{part.cause}: {part.label}"
     return part.label.replace("::", ".", 1) or part.cause
 
 
-def headline(comparison: RunComparison, limit: float | None = None) -> str:
-    """The answer in one or two sentences; with ``limit`` also whether B is within it; see `limit_words`."""
+def write_headline(comparison: RunComparison, limit: float | None = None) -> str:
+    """The answer in one or two sentences; with ``limit`` also whether B is within it; see `describe_limit`."""
     if limit is not None:
-        return f"{headline(comparison)} {_limit_words(comparison, limit)}."
+        return f"{write_headline(comparison)} {_describe_limit(comparison, limit)}."
     step = comparison.step
     of = f"a {step.currency}" if step.currency != "iteration" else "an iteration of all graphs"
     times = f"{of} takes {units.seconds(step.a_s)} in A and {units.seconds(step.b_s)} in B"
-    change = f"{signed(step.delta_s)}, {signed_percent(step.delta_s, step.a_s)}"
+    change = f"{format_signed(step.delta_s)}, {format_signed_percent(step.delta_s, step.a_s)}"
     if comparison.verdict == NOT_COMPARABLE:
         return f"A and B are not comparable: {'; '.join(comparison.reasons)}. No verdict: {times}."
     if comparison.verdict in (SLOWER, FASTER):
         share = units.percent(abs(step.delta_s) / step.a_s if step.a_s else None)
-        return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval_words(comparison)})."
+        return (
+            f"B is {share} {comparison.verdict}: {times} ({format_signed(step.delta_s)}, "
+            f"{describe_interval(comparison)})."
+        )
     if comparison.verdict == SAME:
         return f"B takes as long as A, within {units.whole_percent(EFFECT)}: {times} ({change})."
-    change += f", {interval_words(comparison)}"
+    change += f", {describe_interval(comparison)}"
     if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
         return f"The difference is too small to count: {times} ({change}); less than {units.whole_percent(EFFECT)}."
     noise = f"±{units.percent(step.noise)}, {step.noise_source}"
     return f"Undecided: {times} ({change}). The noise between runs is {noise}."
 
 
-def beyond(comparison: RunComparison, limit: float) -> str:
+def exceeds_limit(comparison: RunComparison, limit: float) -> str:
     """What keeps B from a limit, a share of A's step: ``slower``, ``undecided`` or ``not comparable``; empty if none.
 
-    See :func:`inductor_bench.analysis.limits.above_limit`.
+    See :func:`inductor_bench.analysis.limits.judge_limit`.
     """
     if comparison.verdict == NOT_COMPARABLE:
         return NOT_COMPARABLE
-    return above_limit(slowdown_of_runs(comparison), limit)
+    return judge_limit(compute_slowdown_of_runs(comparison), limit)
 
 
-def _limit_words(comparison: RunComparison, limit: float) -> str:
+def _describe_limit(comparison: RunComparison, limit: float) -> str:
     if comparison.verdict == NOT_COMPARABLE:
         return f"Limit of {100 * limit:g}%: failed"
-    return limit_words(slowdown_of_runs(comparison), limit)
+    return describe_limit(compute_slowdown_of_runs(comparison), limit)
 
 
-def interval_words(comparison: RunComparison) -> str:
+def describe_interval(comparison: RunComparison) -> str:
     """The interval of the step's difference: ``between +0.21 ms and +0.40 ms``."""
     step = comparison.step
     if step.low_s is None or step.high_s is None:
         return "of unknown uncertainty"
-    return f"between {signed(step.low_s)} and {signed(step.high_s)}"
+    return f"between {format_signed(step.low_s)} and {format_signed(step.high_s)}"
 
 
-def reasons(comparison: RunComparison) -> Iterator[str]:
+def list_notes(comparison: RunComparison) -> Iterator[str]:
     """Why: the parts that explain most of the difference, and what of the generated code changed."""
-    named = main_parts(comparison)
+    named = name_main_parts(comparison)
     if comparison.verdict in (SLOWER, FASTER) and named:
         share = sum(part.delta_s for part in named) / comparison.step.delta_s
         lead = "Most of it" if share > MOST else "Its largest parts"
-        yield f"{lead}: {join_words([_named(part) for part in named])}."
+        yield f"{lead}: {join_words([_describe_named_part(part) for part in named])}."
         if named[0].cause == UNCHANGED:
             yield f"Its largest part is in kernels whose code, config and calls are the same: {named[0].detail}."
     if comparison.verdict in (UNDECIDED, SAME):
         sure = [part for part in comparison.parts if part.verdict in (SLOWER, FASTER)]
         if sure:
-            yield f"Parts that differ beyond noise: {join_words([_named(part) for part in sure])}."
+            yield f"Parts that differ beyond noise: {join_words([_describe_named_part(part) for part in sure])}."
     else:
         sure = named
         opposite = {SLOWER: FASTER, FASTER: SLOWER}.get(comparison.verdict)
         against = [part for part in comparison.parts if part.verdict == opposite]
         if against:
-            yield f"In the other direction: {join_words([_named(part) for part in against[:MOST_NAMED]])}."
+            yield (
+                f"In the other direction: {join_words([_describe_named_part(part) for part in against[:MOST_NAMED]])}."
+            )
             sure = [*named, *against]
-    yield from _waits(comparison)
+    yield from _describe_waits(comparison)
     calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
     if calls:
-        numbers = join_words([f"{part_name(part)} {_calls(part)}" for part in calls])
+        numbers = join_words([f"{name_part(part)} {_describe_calls(part)}" for part in calls])
         yield f"Other numbers of calls in the profiled steps: {numbers}."
-    yield code_words(comparison)
+    yield describe_code(comparison)
 
 
-def _waits(comparison: RunComparison) -> Iterator[str]:
+def _describe_waits(comparison: RunComparison) -> Iterator[str]:
     """Where B waits for its device, and A does not: afterwards the device waits for the host, whatever that does."""
     idle = [part for part in comparison.parts if part.cause == IDLE]
     new = next((part for part in idle if part.label == SYNCHRONISING and part.detail and not part.a_s), None)
     if new is not None and any(part.verdict == SLOWER for part in idle):
         place = new.detail.partition("in B ")[2]
-        more = signed(sum(part.delta_s for part in idle))
+        more = format_signed(sum(part.delta_s for part in idle))
         after = f"After that the device waits for the host's next launches: idle {more} in all."
         yield f"B waits for the device {place}. {after}"
 
 
-def _calls(part: PartChange) -> str:
+def _describe_calls(part: PartChange) -> str:
     return f"{units.count(part.a_calls)} → {units.count(part.b_calls)}"
 
 
-def main_parts(comparison: RunComparison) -> list[PartChange]:
+def name_main_parts(comparison: RunComparison) -> list[PartChange]:
     """The largest parts with the sign of the difference that explain most of it, at most :data:`MOST_NAMED`."""
     delta = comparison.step.delta_s
     found: list[PartChange] = []
@@ -414,15 +421,15 @@ def main_parts(comparison: RunComparison) -> list[PartChange]:
     return found
 
 
-def _named(part: PartChange) -> str:
+def _describe_named_part(part: PartChange) -> str:
     if part.cause in (ADDED, REMOVED):
-        return f"{plural(part.kernels, part.cause)} {signed(part.delta_s)}"
+        return f"{plural(part.kernels, part.cause)} {format_signed(part.delta_s)}"
     count = f" of {plural(part.kernels, 'kernel')}" if part.kernels and part.cause in KERNEL_CAUSES else ""
     detail = f" ({part.detail})" if part.detail and part.cause != UNCHANGED else ""
-    return f"{part_name(part)}{count} {signed(part.delta_s)}{detail}"
+    return f"{name_part(part)}{count} {format_signed(part.delta_s)}{detail}"
 
 
-def code_words(comparison: RunComparison) -> str:
+def describe_code(comparison: RunComparison) -> str:
     """What of the kernels changed: ``All 40 kernels have the same code in both; 3 have another config, +0.6 ms: …``"""
     kernels = comparison.kernels
     if not kernels:
@@ -442,14 +449,18 @@ def code_words(comparison: RunComparison) -> str:
         code = f"{plural(libraries, 'kernel')} of libraries {'has' if libraries == 1 else 'have'} the same name, and "
         code += "another torch may bring other code"
         generated = plural(whole - libraries, "generated kernel")
-        code = f"{_all_have(whole - libraries, generated)} the same code in both; {code}" if whole > libraries else code
+        code = (
+            f"{_say_all_have(whole - libraries, generated)} the same code in both; {code}"
+            if whole > libraries
+            else code
+        )
     else:
-        code = f"{_all_have(whole, plural(whole, 'kernel'))} the same code in both"
+        code = f"{_say_all_have(whole, plural(whole, 'kernel'))} the same code in both"
     configs = [change for change in kernels if CONFIG in change.seconds]
     if configs:
-        luck = signed(sum(change.seconds[CONFIG] for change in configs))
+        luck = format_signed(sum(change.seconds[CONFIG] for change in configs))
         have = "has" if len(configs) == 1 else "have"
-        names = [row.name for row in around_choices(comparison.environment_differences)]
+        names = [row.name for row in name_surroundings_of_choices(comparison.environment_differences)]
         why = f"changed by {join_words(names)}, or by chance" if names else "which varies by chance"
         return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
     equal = (change for change in kernels if not is_rewritten(change))
@@ -466,15 +477,18 @@ def is_rewritten(change: KernelChange) -> bool:
     return change.cause == PRECISION and {side.name for side in change.a} != {side.name for side in change.b}
 
 
-def next_commands(comparison: RunComparison) -> list[NextCommand]:
+def list_next_commands(comparison: RunComparison) -> list[NextCommand]:
     """What to type next, the most useful first. Paths are those that the user gave; files in zip files have none."""
     found: list[NextCommand] = []
     if not comparison.comparable:
         return found
-    code, config = _largest(comparison, CODE), _largest(comparison, CONFIG)
-    python = _other_python(comparison)
+    code, config = _find_largest(comparison, CODE), _find_largest(comparison, CONFIG)
+    python = _name_other_python(comparison)
     if code is not None and python is not None and _is_folder(comparison.a.name) and _is_folder(comparison.b.name):
-        files = (_file(comparison.a.name, code.a[0].file), _file(comparison.b.name, code.b[0].file))
+        files = (
+            _find_kernel_file(comparison.a.name, code.a[0].file),
+            _find_kernel_file(comparison.b.name, code.b[0].file),
+        )
         found.append(
             NextCommand(
                 f"inductor-bench kernel {files[0]} --compare {files[1]}{python}",
@@ -484,14 +498,14 @@ def next_commands(comparison: RunComparison) -> list[NextCommand]:
     if config is not None and _is_folder(comparison.b.name):
         found.append(
             NextCommand(
-                f"inductor-bench kernel {_file(comparison.b.name, config.b[0].file)} --autotune",
+                f"inductor-bench kernel {_find_kernel_file(comparison.b.name, config.b[0].file)} --autotune",
                 "times both configs side by side, which the two runs could not do",
             )
         )
     return found
 
 
-def _other_python(comparison: RunComparison) -> str | None:
+def _name_other_python(comparison: RunComparison) -> str | None:
     """The option for B's interpreter; empty if one torch runs both, ``None`` if it is not known."""
     differences = {row.name: row for row in comparison.environment_differences}
     if INTERPRETER in differences:
@@ -515,7 +529,7 @@ def _is_folder(name: str) -> bool:
     return not name.endswith((".zip", ".json"))
 
 
-def _largest(comparison: RunComparison, cause: str) -> KernelChange | None:
+def _find_largest(comparison: RunComparison, cause: str) -> KernelChange | None:
     """The largest change of a cause whose kernels both have a file."""
     for change in comparison.kernels:
         if change.cause == cause and change.a and change.b and change.a[0].file and change.b[0].file:
@@ -523,9 +537,9 @@ def _largest(comparison: RunComparison, cause: str) -> KernelChange | None:
     return None
 
 
-def _all_have(number: int, words: str) -> str:
+def _say_all_have(number: int, words: str) -> str:
     return f"The only {words.removeprefix('1 ')} has" if number == 1 else f"All {words} have"
 
 
-def _file(folder: str, file: str | None) -> str:
+def _find_kernel_file(folder: str, file: str | None) -> str:
     return shlex.quote(f"{folder}/{file}")

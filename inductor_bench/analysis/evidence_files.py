@@ -22,7 +22,7 @@ from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.rows import read_trace
 from .call_work import find_parts
-from .kernel_aggregation import steady_iterations
+from .kernel_aggregation import find_steady_iterations
 from .simulation.profiled_queue import ProfiledQueue, queue_of
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class EvidenceFiles:
                 "bad-trace",
             )
         _check_fit(activities, source, module)
-        steady = steady_iterations(activities, len(iterations))
+        steady = find_steady_iterations(activities, len(iterations))
         lines, layers = self.source_lines(module.slug), self.layers(module.slug)
         return AttributedModule(module, source, details, lines, trace, iterations, steady, activities, layers)
 

@@ -14,14 +14,14 @@ UNNAMED_BUSY = 0.25
 The driver may count gaps between kernels as busy; the profile does not."""
 
 
-def named_work(sharing: GpuSharing | None) -> OtherWork | None:
+def list_named_work(sharing: GpuSharing | None) -> OtherWork | None:
     """What other processes did on the GPU, if the driver tells the processes apart; else ``None``."""
     if sharing is None or not sharing.others_share:
         return None
     return OtherWork(sharing.others_share, tuple(one for one in sharing.others if one.busy))
 
 
-def other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool) -> OtherWork | None:
+def find_other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool) -> OtherWork | None:
     """What other programs did on the GPU of a process during its steps; ``None`` if nothing shows that they did.
 
     If the driver does not tell the processes apart, the GPU has to be busy for longer than with this program, by its
@@ -32,7 +32,7 @@ def other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool) -> 
         sharing: what the driver said meanwhile.
         alone: whether the program has no other process that makes steps, which may share the GPU with it.
     """
-    if (named := named_work(sharing)) is not None:
+    if (named := list_named_work(sharing)) is not None:
         return named
     if sharing is None or sharing.busy is None or steps.busy_time_s is None or not alone:
         return None
@@ -48,7 +48,7 @@ MOST_PROCESSES = 3
 """Largest number of other processes that are named."""
 
 
-def others_words(work: OtherWork, when: str) -> str:
+def describe_other_work(work: OtherWork, when: str) -> str:
     """``another process used the GPU during these steps (python, pid 1234, 35% of the time)``."""
     many = len(work.processes) > 1
     named = [f"{one.name}, pid {one.pid}".removeprefix(", ") for one in work.processes[:MOST_PROCESSES]]

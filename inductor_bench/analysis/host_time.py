@@ -54,7 +54,7 @@ from ..records.run import (
 )
 from ..records.traced import HostActivity
 from ..trace.program_works import ProgramWorks
-from .statistics import CONFIDENCE, paired_ratio
+from .statistics import CONFIDENCE, compute_paired_ratio
 
 LOADERS = re.compile(
     r"/torch/utils/data/|/site-packages/(?:PIL|datasets|webdataset|tokenizers|torchdata|decord|av|cv2|soundfile|ffcv"
@@ -139,7 +139,9 @@ class LineKinds:
         return ""
 
 
-def kinds_of_lines(activities: Iterable[HostActivity], places: Mapping[int, CallPlace], steps: int = 1) -> LineKinds:
+def find_kinds_of_lines(
+    activities: Iterable[HostActivity], places: Mapping[int, CallPlace], steps: int = 1
+) -> LineKinds:
     """What the host did at each line, from the profiled steps.
 
     Args:
@@ -182,7 +184,7 @@ class StackReader:
         """What the host did, the function, and the user's line."""
         frames = list(self.frames(stack))
         label = COLLECTING if stack.is_collection else self._label(frames)
-        return label, self._function(frames, label), _users_line(frames)
+        return label, self._function(frames, label), _find_users_line(frames)
 
     def _label(self, frames: Sequence[SampledFrame]) -> str:
         if any(LOADERS.search(frame.file) for frame in frames):
@@ -194,7 +196,7 @@ class StackReader:
                 return OPTIMIZING if steps else label
             if frame.owner == GENERATED and frame.file in self._graphs:
                 return LAUNCHING
-            if rule := _rule_of(frame):
+            if rule := _find_rule(frame):
                 return rule
         return PYTHON
 
@@ -218,22 +220,24 @@ class StackReader:
             return graph or "entering a graph"
         if label == OPTIMIZING:
             steps = (one.function for one in frames if one.owner == TORCH and "/optim/" in one.file)
-            return next((name for name in steps if name.rpartition(".")[2] == "step"), _bare(innermost.function))
+            return next(
+                (name for name in steps if name.rpartition(".")[2] == "step"), _remove_decoration(innermost.function)
+            )
         if label == DATA_LOADING and any(WORKERS.search(one.function) for one in frames if one.owner == TORCH):
             own = next((one for one in frames if one.owner == OWN), None)
             inside = own is not None and any(LOADERS.search(one.file) for one in frames[frames.index(own) :])
             if not inside or own is None:
-                return "DataLoader workers" if _rule_of(innermost) in WAITS else innermost.function
+                return "DataLoader workers" if _find_rule(innermost) in WAITS else innermost.function
         if label == BACKWARD:
             return "backward"
         if label == GUARDS:
             own = next((one for one in frames if one.owner in (OWN, LIBRARY)), None)
             entered = own is not None and FIRST_LINE.match(own.code)
-            return f"guards of {_bare(own.function)}" if own is not None and entered else "guards"
-        return innermost.called if innermost.is_call and innermost.called else _bare(innermost.function)
+            return f"guards of {_remove_decoration(own.function)}" if own is not None and entered else "guards"
+        return innermost.called if innermost.is_call and innermost.called else _remove_decoration(innermost.function)
 
 
-def _rule_of(frame: SampledFrame) -> str:
+def _find_rule(frame: SampledFrame) -> str:
     """What a frame of a library does; empty if that is nothing in particular."""
     place = f"{frame.file}:{frame.function}"
     return next((label for pattern, label in RULES if pattern.fullmatch(place)), "")
@@ -247,7 +251,7 @@ def _is_of_optimizer(frame: SampledFrame) -> bool:
     return frame.owner == TORCH and _OPTIMIZERS.fullmatch(f"{frame.file}:{frame.function}") is not None
 
 
-def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
+def _find_users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
     """The innermost line of the user's own code; of a program without such code that of the innermost library.
 
     If Dynamo enters what it compiled of a function, it is the line that calls the function, not the function's first.
@@ -255,11 +259,11 @@ def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
     for owner in (OWN, LIBRARY):
         found = [frame for frame in frames if frame.owner == owner]
         for frame in (*(one for one in found if not FIRST_LINE.match(one.code)), *found):
-            return SourceLine(frame.file, frame.line, _bare(frame.function), frame.code)
+            return SourceLine(frame.file, frame.line, _remove_decoration(frame.function), frame.code)
     return None
 
 
-def _bare(function: str) -> str:
+def _remove_decoration(function: str) -> str:
     """A function's name without those around it, and without what Dynamo calls the rest of it after a graph break.
 
     A comprehension and a generator expression are a part of the function around them.
@@ -270,7 +274,7 @@ def _bare(function: str) -> str:
 
 
 LARGEST_ERROR = 0.15
-"""Largest standard error, as a share of the idle time, with which samples divide it: that of 12 samples."""
+"""The largest standard error with which samples divide the idle time, as a share of it: the error of 12 samples."""
 
 SEVERAL = 3
 """The smallest number of collections from which their time per step is computed."""
@@ -280,7 +284,7 @@ MUCH_LONGER = 2.0
 them."""
 
 
-def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], step_s: float) -> HostShares:
+def list_host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], step_s: float) -> HostShares:
     """What the host did while the device waited.
 
     Args:
@@ -318,13 +322,13 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
     return HostShares(tuple(stretches), sum(one.waiting + one.working for one in sampled), samples.sees_device)
 
 
-def lines_of_steps(found: ProgramWorks, places: Mapping[int, CallPlace]) -> LineKinds:
+def find_lines_of_steps(found: ProgramWorks, places: Mapping[int, CallPlace]) -> LineKinds:
     """What the host did at each line in the profiled steps that count."""
     marks = found.window.marks
-    return kinds_of_lines(found.timeline.between(marks[0], marks[-1]), places, len(marks) - 1)
+    return find_kinds_of_lines(found.timeline.between(marks[0], marks[-1]), places, len(marks) - 1)
 
 
-def waits_of(
+def find_waits(
     found: ProgramWorks,
     places: Mapping[int, CallPlace],
     samples: HostSamples | None,
@@ -353,12 +357,12 @@ def waits_of(
         seen = {(source.file, source.line) for source in times if source is not None}
         yield from (
             one
-            for one in sampled_waits(samples, lines, names, unknown_s)
+            for one in list_sampled_waits(samples, lines, names, unknown_s)
             if one.source is not None and (one.source.file, one.source.line) not in seen
         )
 
 
-def sampled_waits(
+def list_sampled_waits(
     samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], whole_s: float
 ) -> list[HostStretch]:
     """The lines at which samples saw the host wait for the device, whether the device worked or not.
@@ -426,7 +430,7 @@ SEVERAL_SAMPLES = 3
 _NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
 
 
-def named_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
+def name_idle_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
     """The idle parts, divided among functions where a few samples know them and the profile does not."""
     found: list[Part] = []
     for part in parts:
@@ -441,7 +445,7 @@ def named_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
     return found
 
 
-def sampling_cost(blocks: Sequence[Sequence[float]]) -> Ratio:
+def compute_sampling_cost(blocks: Sequence[Sequence[float]]) -> Ratio:
     """By how much sampled steps are longer than those around them, with the interval of the median over the blocks.
 
     Args:
@@ -455,10 +459,10 @@ def sampling_cost(blocks: Sequence[Sequence[float]]) -> Ratio:
         if own is not None and beside:
             times.append(own)
             others.append(statistics.fmean(beside))
-    return paired_ratio(times, others, CONFIDENCE) if times else Ratio(1.0, 1.0, 1.0, 0)
+    return compute_paired_ratio(times, others, CONFIDENCE) if times else Ratio(1.0, 1.0, 1.0, 0)
 
 
-def host_trace(processes: Sequence[tuple[str, HostSamples]]) -> HostTrace | None:
+def make_host_trace(processes: Sequence[tuple[str, HostSamples]]) -> HostTrace | None:
     """The samples of processes for speedscope, each with its name; ``None`` if none was sampled."""
     frames: dict[HostTraceFrame, int] = {}
     profiles = []

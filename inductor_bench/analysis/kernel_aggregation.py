@@ -13,8 +13,8 @@ from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLin
 from ..records.module import CategoryTotal, Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
-from ..source.generated_text import operator_id
-from .call_work import OperatorPart, classify, describe_arguments, dtype_of, find_parts, transferred_bytes
+from ..source.generated_text import compute_operator_id
+from .call_work import OperatorPart, classify, count_transferred_bytes, describe_arguments, find_dtype, find_parts
 from .roofline import TimedWork, judge_groups
 
 OUTLIER_FACTOR = 1.5
@@ -87,7 +87,7 @@ class KernelFacts:
     step_time_s: float = 0.0  # the time of that step
 
 
-def steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
+def find_steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
     """Selects the undisturbed iterations: their device time is at most :data:`OUTLIER_FACTOR` times the lower quartile.
 
     The reference is the quartile because half of the iterations, and with them the median, can be disturbed on a busy
@@ -117,25 +117,25 @@ def aggregate_kernels(
     Args:
         activities: the activities of all iterations.
         iterations: the number of iterations.
-        steady: the iterations that count (see :func:`steady_iterations`); empty only if there are no activities.
+        steady: the iterations that count (see :func:`find_steady_iterations`); empty only if there are no activities.
         facts: what is known beside the activities.
     """
     found: dict[GroupKey, list[Member]] = defaultdict(list)
     members = list(zip(activities, find_parts(activities), strict=True))
     for member in members:
-        found[_key(member[0])].append(member)
+        found[_make_key(member[0])].append(member)
     groups = [_group(key[0], group, frozenset(steady), facts) for key, group in found.items()]
     context = _Context(
         iterations,
         len(steady),
-        _part_times(members),
+        _sum_part_times(members),
         sum(group.time_s for group in groups),
         frozenset(group.category for group in groups if group.dtype == "tf32"),
         facts,
     )
     groups.sort(key=lambda group: (-group.time_s, group.name))
     uses = facts.use_in_step([group.own for group in groups]) if facts.use_in_step else [None] * len(groups)
-    return tuple(_kernel(group, use, context) for group, use in zip(groups, uses, strict=True))
+    return tuple(_make_kernel(group, use, context) for group, use in zip(groups, uses, strict=True))
 
 
 def total_categories(kernels: Sequence[Kernel], wall_time_s: float | None) -> tuple[CategoryTotal, ...]:
@@ -157,23 +157,23 @@ def total_categories(kernels: Sequence[Kernel], wall_time_s: float | None) -> tu
     return tuple(sorted(totals, key=lambda total: -total.time_s))
 
 
-def _key(activity: Activity) -> GroupKey:
+def _make_key(activity: Activity) -> GroupKey:
     category = classify(activity)
     if activity.kernel is not None and activity.kind == "kernel":
         return category, activity.name, activity.kernel.name
     return category, activity.name, activity.operator or ""
 
 
-def _part_times(members: Iterable[Member]) -> dict[PartKey, float]:
+def _sum_part_times(members: Iterable[Member]) -> dict[PartKey, float]:
     """The device time in seconds of each part of each library call, summed over the kernels that share the part."""
     times: dict[PartKey, float] = defaultdict(float)
     for activity, part in members:
         if part is not None:
-            times[_part_key(activity, part)] += activity.duration_s
+            times[_make_part_key(activity, part)] += activity.duration_s
     return times
 
 
-def _part_key(activity: Activity, part: OperatorPart) -> PartKey:
+def _make_part_key(activity: Activity, part: OperatorPart) -> PartKey:
     # An operator called inside another operator is a separate call, even if two such calls have the same arguments.
     event = activity.event
     instance = event.host_op if event is not None and part.operator != activity.operator else activity.instance
@@ -232,22 +232,22 @@ def _group(category: Category, members: Sequence[Member], steady: frozenset[int]
         definition=first.kernel if first.kind == "kernel" else None,
         calls=len(counted) / len(steady),
         time_s=sum(activity.duration_s for activity, _ in counted) / len(steady),
-        dtype=_dtype(members, facts),
+        dtype=_find_dtype(members, facts),
     )
 
 
-def _kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
+def _make_kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
     facts, definition = context.facts, group.definition
     samples = [0.0] * context.iterations
     for activity, _ in group.members:
         samples[activity.iteration] += activity.duration_s
     shapes = _shape_groups(group.counted, context) if definition is None else ()
-    moved, flops = _work(definition, shapes, group.calls, facts) if group.counted else (None, None)
-    work = LeastWork(moved, flops, _product_type(group, context) if flops else group.dtype)
-    dram_bytes = dram_part(moved, (activity for activity, _ in group.counted), facts.dram_shares)
-    unjudged = _why_unjudged(definition, group.counted, facts)
+    moved, flops = _describe_work(definition, shapes, group.calls, facts) if group.counted else (None, None)
+    work = LeastWork(moved, flops, _find_product_type(group, context) if flops else group.dtype)
+    dram_bytes = compute_dram_bytes(moved, (activity for activity, _ in group.counted), facts.dram_shares)
+    unjudged = _explain_missing_roof(definition, group.counted, facts)
     is_judged = not (unjudged or group.category in UNJUDGED or group.name.startswith(TRANSFER))
-    kernel_id, family_id = _ids(group, shapes)
+    kernel_id, family_id = _compute_ids(group, shapes)
     events = [activity.event for activity, _ in group.members if activity.event is not None]
     return Kernel(
         name=group.name,
@@ -264,15 +264,15 @@ def _kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
         file=facts.files.get(kernel_id, facts.module_file if definition else None),
         line=definition.line if definition else None,
         kernel_hash=definition.kernel_hash if definition else None,
-        compiled=_compiled(group, events, facts),
+        compiled=_find_compiled(group, events, facts),
         launch=LaunchShape(
-            occupancy=_occupancy(events),
-            grid=_common([event.grid for event in events]) or (),
-            block=_common([event.block for event in events]) or (),
+            occupancy=_average_occupancy(events),
+            grid=_keep_common_values([event.grid for event in events]) or (),
+            block=_keep_common_values([event.block for event in events]) or (),
         ),
         operator=group.operator,
         shapes=shapes,
-        origin=_origin(group, facts),
+        origin=_find_origin(group, facts),
         unjudged=unjudged,
         step_calls=use.calls if use else None,
         step_time_s=use.time_s if use else None,
@@ -281,7 +281,7 @@ def _kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
     )
 
 
-def _product_type(group: _Group, context: _Context) -> str | None:
+def _find_product_type(group: _Group, context: _Context) -> str | None:
     """The type that a group's products are computed in."""
     if group.dtype != "float32":
         return group.dtype
@@ -290,29 +290,32 @@ def _product_type(group: _Group, context: _Context) -> str | None:
     return "bfloat16" if context.facts.bf16 and group.category in IN_BFLOAT16 else "float32"
 
 
-def _ids(group: _Group, shapes: Sequence[ShapeGroup]) -> tuple[str, str]:
+def _compute_ids(group: _Group, shapes: Sequence[ShapeGroup]) -> tuple[str, str]:
     """The kernel's id and that of its family."""
     if group.definition is not None:
         return group.definition.kernel_id, group.definition.family_id
     operator = group.operator or ""
     named = "; ".join(sorted(shape.shapes for shape in shapes))
     alike = "; ".join(sorted({re.sub(r"\b\d+\b", "N", shape.shapes) for shape in shapes}))
-    return operator_id(f"{operator} {group.name}", named), operator_id(f"{operator or group.name} family", alike)
+    return compute_operator_id(f"{operator} {group.name}", named), compute_operator_id(
+        f"{operator or group.name} family", alike
+    )
 
 
-def _compiled(group: _Group, events: Sequence[DeviceEvent], facts: KernelFacts) -> CompiledKernel:
+def _find_compiled(group: _Group, events: Sequence[DeviceEvent], facts: KernelFacts) -> CompiledKernel:
     known = CompiledKernel()
     if group.definition is not None:
         known = facts.compiled.get(group.definition.name, known)
     return replace(
         known,
         config=group.first.config or known.config,
-        registers=known.registers or _common([event.registers for event in events]),
-        shared_memory_bytes=_common([event.shared_memory_bytes for event in events]) or known.shared_memory_bytes,
+        registers=known.registers or _keep_common_values([event.registers for event in events]),
+        shared_memory_bytes=_keep_common_values([event.shared_memory_bytes for event in events])
+        or known.shared_memory_bytes,
     )
 
 
-def _origin(group: _Group, facts: KernelFacts) -> Origin:
+def _find_origin(group: _Group, facts: KernelFacts) -> Origin:
     sites = list(dict.fromkeys(activity.call for activity, _ in group.members if activity.call is not None))
     lines = (line for site in sites for line in facts.source_lines.get(site.handle or "", ()))
     shares = (one for site in sites for one in facts.layers.kernels.get(site.handle or "", ()))
@@ -342,9 +345,9 @@ def judge_in_step(
     if use and use.calls and use.time_s and own.calls and own.time_s:
         slowdown = use.time_s / use.calls / (own.time_s / own.calls)
     if not shapes:
-        return judge_groups([_timed(own.time_s * slowdown, own.calls, work, dram_bytes)], peaks)
+        return judge_groups([_describe_timed_work(own.time_s * slowdown, own.calls, work, dram_bytes)], peaks)
     timed = [
-        _timed(
+        _describe_timed_work(
             shape.time_s * slowdown,
             shape.operator_calls,
             LeastWork(shape.moved_bytes, shape.flops, work.dtype),
@@ -355,7 +358,9 @@ def judge_in_step(
     return judge_groups(timed, peaks)
 
 
-def dram_part(moved: float | None, activities: Iterable[Activity], shares: Mapping[int, float]) -> float | None:
+def compute_dram_bytes(
+    moved: float | None, activities: Iterable[Activity], shares: Mapping[int, float]
+) -> float | None:
     """DRAM's part of the bytes that activities move; ``None`` if the share of one's call site is unknown.
 
     Args:
@@ -373,13 +378,13 @@ def dram_part(moved: float | None, activities: Iterable[Activity], shares: Mappi
     return moved * total / time_s if moved is not None and time_s else None
 
 
-def _timed(time_s: float, calls: float, work: LeastWork, dram_bytes: float | None) -> TimedWork:
+def _describe_timed_work(time_s: float, calls: float, work: LeastWork, dram_bytes: float | None) -> TimedWork:
     known = work.moved_bytes is not None and dram_bytes is not None
     cached = max(0.0, (work.moved_bytes or 0.0) - (dram_bytes or 0.0)) if known else None
     return TimedWork(time_s, calls, work, dram_bytes=dram_bytes, cache_bytes=cached)
 
 
-def _work(
+def _describe_work(
     definition: KernelDefinition | None, shapes: Sequence[ShapeGroup], calls: float, facts: KernelFacts
 ) -> tuple[float | None, float | None]:
     """Moved bytes and FLOPs of all calls of one iteration; each is ``None`` if it is unknown for any call."""
@@ -403,11 +408,11 @@ def _shape_group(
 ) -> ShapeGroup:
     iterations = context.steady
     # Several kernels may share one part. Each gets a portion of its work by time, so that the work is counted once.
-    portion = sum(_portion(activity, part, context) for activity in group) / iterations
+    portion = sum(_compute_portion(activity, part, context) for activity in group) / iterations
     cost = context.facts.costs.get((part.operator, part.arguments), UNKNOWN) if part else UNKNOWN
     moved = cost.moved_bytes * portion if cost.moved_bytes is not None else None
     if part is None:
-        transferred = transferred_bytes(group)
+        transferred = count_transferred_bytes(group)
         moved = transferred / iterations if transferred is not None else None
     return ShapeGroup(
         shapes=describe_call(arguments, part),
@@ -416,7 +421,7 @@ def _shape_group(
         operator_calls=portion,
         flops=cost.flops * portion if cost.flops is not None else None,
         moved_bytes=moved,
-        dram_bytes=dram_part(moved, group, context.facts.dram_shares),
+        dram_bytes=compute_dram_bytes(moved, group, context.facts.dram_shares),
     )
 
 
@@ -426,12 +431,12 @@ def describe_call(arguments: TensorArguments | None, part: OperatorPart | None) 
     return " ".join(text for text in (part.label if part else "", describe_arguments(shown) if shown else "") if text)
 
 
-def _portion(activity: Activity, part: OperatorPart | None, context: _Context) -> float:
-    whole = context.part_times[_part_key(activity, part)] if part else 0.0
+def _compute_portion(activity: Activity, part: OperatorPart | None, context: _Context) -> float:
+    whole = context.part_times[_make_part_key(activity, part)] if part else 0.0
     return activity.duration_s / whole if whole else 0.0
 
 
-def _why_unjudged(definition: KernelDefinition | None, members: Sequence[Member], facts: KernelFacts) -> str:
+def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence[Member], facts: KernelFacts) -> str:
     """The reason why a kernel cannot be compared with a roof; empty if it can."""
     if definition is not None:
         has_products = definition.template_flops is None and MATRIX_PRODUCT.search(definition.source)
@@ -446,22 +451,22 @@ def _why_unjudged(definition: KernelDefinition | None, members: Sequence[Member]
     return ""
 
 
-def _dtype(members: Sequence[Member], facts: KernelFacts) -> str | None:
+def _find_dtype(members: Sequence[Member], facts: KernelFacts) -> str | None:
     if members[0][0].kind != "kernel":
         return None
     found = (facts.costs.get((part.operator, part.arguments)) for _, part in members if part is not None)
     first = members[0][0]
     dtype = next((cost.dtype for cost in found if cost is not None and cost.dtype), None)
-    dtype = dtype or (dtype_of(first.arguments) if first.arguments else None)
+    dtype = dtype or (find_dtype(first.arguments) if first.arguments else None)
     return "tf32" if dtype == "float32" and first.kernel is None and TF32_NAME.search(first.name) else dtype
 
 
-def _common(values: Sequence[Value | None]) -> Value | None:
+def _keep_common_values(values: Sequence[Value | None]) -> Value | None:
     """The value if all are equal, otherwise ``None``."""
     return values[0] if values and all(value == values[0] for value in values) else None
 
 
-def _occupancy(events: Sequence[DeviceEvent]) -> float | None:
+def _average_occupancy(events: Sequence[DeviceEvent]) -> float | None:
     """The mean occupancy (0 to 1) weighted by time; ``None`` if the occupancy of any launch is unknown."""
     known = [(event.occupancy, event.duration_s) for event in events if event.occupancy is not None]
     time_s = sum(duration for _, duration in known)

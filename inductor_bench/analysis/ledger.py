@@ -33,7 +33,7 @@ from ..records.run import (
 )
 from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
 from .call_work import classify
-from .host_time import HostShares, named_parts
+from .host_time import HostShares, name_idle_parts
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
 
 # Gives each moment of a stretch of time to one of the spans that cover it, or to none.
@@ -80,7 +80,7 @@ def divide(spans: Sequence[Span], start_s: float, end_s: float) -> tuple[list[fl
             given[owner] += stop - now
             now = stop
 
-    for index in _in_order(spans):
+    for index in _sort_spans(spans):
         one = spans[index]
         if one.start_s >= end_s:
             advance(end_s, index)
@@ -92,7 +92,7 @@ def divide(spans: Sequence[Span], start_s: float, end_s: float) -> tuple[list[fl
     return given, pauses
 
 
-def _in_order(spans: Sequence[Span]) -> Iterable[int]:
+def _sort_spans(spans: Sequence[Span]) -> Iterable[int]:
     return sorted(range(len(spans)), key=lambda index: spans[index].start_s)
 
 
@@ -194,49 +194,53 @@ def account(steps: Steps) -> Ledger:
     intervals = [Span(work.start_s, work.end_s, _PRIORITIES.get(work.kind, 0)) for work in steps.works]
     start, end = window.bounds[0], window.bounds[-1]
     given, pauses = divide(intervals, start, end)
-    parts, profiled_s = list(_working_parts(steps, given)), (end - start) / window.steps
+    parts, profiled_s = list(_list_working_parts(steps, given)), (end - start) / window.steps
     cut_s = 0.0
     if steps.on_host:
         scale = steps.step_time_s / profiled_s
         busy = scale * math.fsum(part.time_s for part in parts)
     else:
         busy = math.fsum(part.time_s for part in parts)
-        parts = _without_waits(parts, steps.step_time_s)
+        parts = _remove_waits(parts, steps.step_time_s)
         cut_s = busy - math.fsum(part.time_s for part in parts)
         busy -= cut_s
         scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)
     idle_s = steps.step_time_s - math.fsum(part.time_s for part in parts)
-    host = tuple(_sampled(steps, pauses, idle_s))
-    parts += _parts_of(host, steps, idle_s) if host else named_parts(_idle_parts(steps, pauses, idle_s), steps.host)
+    host = tuple(_list_sampled_parts(steps, pauses, idle_s))
+    parts += (
+        _make_host_parts(host, steps, idle_s)
+        if host
+        else name_idle_parts(_list_idle_parts(steps, pauses, idle_s), steps.host)
+    )
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
     return Ledger(tuple(shared), busy, profiled_s, cut_s, host)
 
 
-def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:
+def _remove_waits(parts: list[Part], step_time_s: float) -> list[Part]:
     """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes."""
     exposed = math.fsum(part.time_s for part in parts if part.kind == COLLECTIVE)
     excess = math.fsum(part.time_s for part in parts) - step_time_s
     if excess <= 0 or not exposed:
         return parts
     left = max(0.0, exposed - excess) / exposed
-    return [_shortened(part, part.time_s * (1 - left)) if part.kind == COLLECTIVE else part for part in parts]
+    return [_shorten_part(part, part.time_s * (1 - left)) if part.kind == COLLECTIVE else part for part in parts]
 
 
-def _shortened(part: Part, wait_s: float) -> Part:
+def _shorten_part(part: Part, wait_s: float) -> Part:
     device_s = None if part.device_time_s is None else part.device_time_s - wait_s
     return replace(part, time_s=part.time_s - wait_s, device_time_s=device_s)
 
 
-def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
+def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
     sums: dict[_PartKey, _Sums] = defaultdict(_Sums)
     for work, time_s in zip(steps.works, given, strict=True):
         counted = steps.window.launched(work.launch_start_s)
         if not counted and not time_s:
             continue
-        one = sums[_key(work, steps)]
+        one = sums[_make_part_key(work, steps)]
         one.time_s += time_s
         if counted:
             one.device_time_s += work.duration_s
@@ -251,7 +255,7 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
                 one.replays.add(work.call)
     for number, call in enumerate(steps.calls):
         if steps.window.launched(call.start_s):
-            sums[_graph_key(call.graph, steps)].graph_calls.add(number)
+            sums[_make_graph_key(call.graph, steps)].graph_calls.add(number)
     count = steps.window.steps
     for key, one in sums.items():
         optimizer = steps.optimizers.get(key.label) if key.kind == OPTIMIZER else None
@@ -259,7 +263,7 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
         yield Part(
             kind=key.kind,
             label=key.label,
-            calls=_calls(key, one, steps) / count,
+            calls=_count_calls(key, one, steps) / count,
             time_s=one.time_s / count,
             share=0.0,
             device_time_s=None if steps.on_host else one.device_time_s / count,
@@ -274,27 +278,27 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             pageable_s=one.pageable_s / count,
             is_fused=fused or (optimizer is not None and optimizer.is_fused),
             defined_in=optimizer.module if optimizer is not None else "",
-            dtype=_only(one.dtypes) if key.kind == EAGER else "",
+            dtype=_has_only(one.dtypes) if key.kind == EAGER else "",
         )
 
 
-def _only(words: Collection[str]) -> str:
+def _has_only(words: Collection[str]) -> str:
     return next(iter(words)) if len(words) == 1 else ""
 
 
-def _key(work: Work, steps: Steps) -> _PartKey:
+def _make_part_key(work: Work, steps: Steps) -> _PartKey:
     if work.kind == GRAPH and work.graph is not None:
-        return _graph_key(work.graph, steps)
+        return _make_graph_key(work.graph, steps)
     place = steps.places.get(work.op, CallPlace()) if work.kind in (EAGER, COPY) and work.op >= 0 else CallPlace()
     return _PartKey(work.kind, work.label, None, place)
 
 
-def _graph_key(graph: int, steps: Steps) -> _PartKey:
+def _make_graph_key(graph: int, steps: Steps) -> _PartKey:
     name = steps.names.get(graph, GraphName(f"graph {graph}", None))
     return _PartKey(GRAPH, name.label, name.slug, refusal=name.refusal, writes_inputs=name.writes_inputs)
 
 
-def _calls(key: _PartKey, one: _Sums, steps: Steps) -> int:
+def _count_calls(key: _PartKey, one: _Sums, steps: Steps) -> int:
     if key.kind == GRAPH:
         return len(one.graph_calls)
     if key.kind == OPTIMIZER:
@@ -336,18 +340,18 @@ def _join(parts: Sequence[Part], label: str) -> Part:
         launches=sum(part.launches for part in parts),
         module=module,
         source=source,
-        dtype=_only({part.dtype for part in parts}) if label != OTHERS else "",
+        dtype=_has_only({part.dtype for part in parts}) if label != OTHERS else "",
     )
 
 
-def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Part]:
+def _list_idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Part]:
     """The idle time of the unprofiled step, in proportion to the profiled idle time of each label and line."""
     if idle_s <= ROUNDING * steps.step_time_s:
         return []
     times: dict[tuple[str, CallPlace], float] = defaultdict(float)
     counts: Counter[tuple[str, CallPlace]] = Counter()
     for pause in pauses:
-        reasons = list(_reasons(steps, pause))
+        reasons = list(_divide_pause(steps, pause))
         for key, time_s in reasons:
             times[key] += time_s
         counts.update({key for key, _ in reasons})
@@ -377,7 +381,7 @@ CERTAIN = 2.0
 """If samples and profile differ by more than this number of the samples' standard errors, the samples are believed."""
 
 
-def _sampled(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[HostStretch]:
+def _list_sampled_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[HostStretch]:
     """The idle time as the samples divide it; nothing where they are too few.
 
     On a device the samples see all but the gaps between launched kernels. These keep the time that they have in the
@@ -388,7 +392,7 @@ def _sampled(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[H
         return
     seen_s, queued_s = math.fsum(one.time_s for one in host.stretches), 0.0
     if host.sees_device:
-        reasons = (reason for pause in pauses for reason in _reasons(steps, pause))
+        reasons = (reason for pause in pauses for reason in _divide_pause(steps, pause))
         queued_s = math.fsum(time_s for (label, _), time_s in reasons if label == QUEUED) / steps.window.steps
         share = min(1.0, seen_s / steps.step_time_s)
         error_s = steps.step_time_s * math.sqrt(share * (1 - share) / host.every)
@@ -398,7 +402,7 @@ def _sampled(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[H
     yield from (replace(one, time_s=one.time_s * scale) for one in host.stretches)
 
 
-def _parts_of(host: Sequence[HostStretch], steps: Steps, idle_s: float) -> list[Part]:
+def _make_host_parts(host: Sequence[HostStretch], steps: Steps, idle_s: float) -> list[Part]:
     """The parts of sampled idle time: one for each label, function and line, and for each label one of the others."""
     parts: list[Part] = []
     rest: dict[str, float] = defaultdict(float)
@@ -417,7 +421,7 @@ def _parts_of(host: Sequence[HostStretch], steps: Steps, idle_s: float) -> list[
     return parts
 
 
-def _reasons(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
+def _divide_pause(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
     """The labels of a pause with their seconds."""
     until = pause.end_s
     if not steps.on_host and pause.following >= 0:
@@ -433,7 +437,9 @@ def _reasons(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace]
 # What each kernel of a compiled module costs in one step of the program.
 
 
-def step_kernels(activities: Mapping[str, Iterable[Activity]], steps: int) -> dict[tuple[str, KernelIdentity], StepUse]:
+def sum_step_kernels(
+    activities: Mapping[str, Iterable[Activity]], steps: int
+) -> dict[tuple[str, KernelIdentity], StepUse]:
     """The use of each kernel in one step.
 
     Args:
@@ -444,13 +450,13 @@ def step_kernels(activities: Mapping[str, Iterable[Activity]], steps: int) -> di
     times: dict[tuple[str, KernelIdentity], float] = defaultdict(float)
     for slug, found in activities.items():
         for activity in found:
-            key = slug, activity_key(activity)
+            key = slug, make_activity_key(activity)
             calls[key] += 1
             times[key] += activity.duration_s
     return {key: StepUse(calls[key] / steps, times[key] / steps) for key in calls}
 
 
-def activity_key(activity: Activity) -> KernelIdentity:
+def make_activity_key(activity: Activity) -> KernelIdentity:
     """The key of an activity's kernel; the same as that of the row which ``aggregate_kernels`` makes of it."""
     if activity.kernel is not None and activity.kind == "kernel":
         return classify(activity), activity.name, activity.kernel.kernel_id
@@ -459,16 +465,16 @@ def activity_key(activity: Activity) -> KernelIdentity:
 
 def own_time(kernel: Kernel) -> OwnTime:
     """The calls and time of a kernel's row in its module's own run."""
-    return OwnTime(kernel_key(kernel), kernel.calls, kernel.time_s, kernel.line is None)
+    return OwnTime(make_kernel_key(kernel), kernel.calls, kernel.time_s, kernel.line is None)
 
 
-def kernel_key(kernel: Kernel) -> KernelIdentity:
+def make_kernel_key(kernel: Kernel) -> KernelIdentity:
     """The key of a kernel's row."""
     own = kernel.line is not None
     return kernel.category, kernel.name, kernel.kernel_id if own else kernel.operator or ""
 
 
-def uses_of(
+def find_uses(
     slug: str,
     rows: Sequence[OwnTime],
     parts: Sequence[Part],
@@ -487,7 +493,7 @@ def uses_of(
             calls. All kernels of the module are then fitted into the time of its part, which holds them one after the
             other.
     """
-    uses = _with_substitutes(slug, rows, uses)
+    uses = _add_substitutes(slug, rows, uses)
     own = [part for part in parts if part.graph == slug]
     calls = sum(part.calls for part in own) if estimate else 0.0
     every = [
@@ -499,7 +505,7 @@ def uses_of(
     return [use._replace(time_s=use.time_s * room_s / whole_s) for use in every]
 
 
-def _with_substitutes(
+def _add_substitutes(
     slug: str, rows: Sequence[OwnTime], uses: Mapping[tuple[str, KernelIdentity], StepUse]
 ) -> dict[tuple[str, KernelIdentity], StepUse]:
     """The uses, with those of library kernels that the module's own run did not launch under a kernel that it did."""
@@ -524,7 +530,7 @@ VISIBLE = 1 / 4000
 """The share of a step below which a gap between two intervals of one kind and label cannot be seen."""
 
 
-def lanes_of(steps: Steps, host_works: Sequence[Work], rank: int | None = None) -> Timeline:
+def make_timeline(steps: Steps, host_works: Sequence[Work], rank: int | None = None) -> Timeline:
     """The last profiled step: the host's lane, and a lane for each stream of the device.
 
     Args:
@@ -534,30 +540,34 @@ def lanes_of(steps: Steps, host_works: Sequence[Work], rank: int | None = None) 
     """
     start, end = steps.window.bounds[-2], steps.window.bounds[-1]
     lanes: dict[str, list[Interval]] = defaultdict(list)
-    lanes[HOST_LANE] = list(_host_lane(steps, host_works, start, end))
+    lanes[HOST_LANE] = list(_make_host_lane(steps, host_works, start, end))
     if not steps.on_host:
         for work in steps.works:
             if work.end_s > start and work.start_s < end:
-                lanes[work.lane].append(_interval(work, steps, start, end))
+                lanes[work.lane].append(_make_interval(work, steps, start, end))
     gap = VISIBLE * (end - start)
-    intervals = [one for lane in lanes.values() for one in _joined(lane, gap)]
+    intervals = [one for lane in lanes.values() for one in _join_intervals(lane, gap)]
     while len(intervals) > MOST_INTERVALS:
         gap *= 2
-        intervals = [one for lane in lanes.values() for one in _joined(lane, gap) if one.end_s - one.start_s >= gap / 8]
+        intervals = [
+            one for lane in lanes.values() for one in _join_intervals(lane, gap) if one.end_s - one.start_s >= gap / 8
+        ]
     return Timeline(end - start, tuple(intervals), rank)
 
 
-def _interval(work: Work, steps: Steps, start_s: float, end_s: float) -> Interval:
+def _make_interval(work: Work, steps: Steps, start_s: float, end_s: float) -> Interval:
     begin, stop = max(work.start_s, start_s) - start_s, min(work.end_s, end_s) - start_s
     name = steps.names.get(work.graph) if work.graph is not None else None
     label = work.label or (name.label if name else f"graph {work.graph}")
     return Interval(work.lane, begin, stop, work.kind, label)
 
 
-def _host_lane(steps: Steps, works: Sequence[Work], start_s: float, end_s: float) -> Iterator[Interval]:
+def _make_host_lane(steps: Steps, works: Sequence[Work], start_s: float, end_s: float) -> Iterator[Interval]:
     spans = [Span(work.start_s, work.end_s, 0) for work in works]
     pauses = divide(spans, start_s, end_s)[1]
-    found = [_interval(work, steps, start_s, end_s) for work in works if work.end_s > start_s and work.start_s < end_s]
+    found = [
+        _make_interval(work, steps, start_s, end_s) for work in works if work.end_s > start_s and work.start_s < end_s
+    ]
     for pause in pauses:
         found += (
             Interval(HOST_LANE, one.start_s - start_s, one.end_s - start_s, IDLE, one.label)
@@ -566,7 +576,7 @@ def _host_lane(steps: Steps, works: Sequence[Work], start_s: float, end_s: float
     yield from sorted(found, key=lambda one: one.start_s)
 
 
-def _joined(lane: Sequence[Interval], gap_s: float) -> Iterator[Interval]:
+def _join_intervals(lane: Sequence[Interval], gap_s: float) -> Iterator[Interval]:
     """A lane, with neighbours of one kind and label joined where the gap between them is at most ``gap_s``."""
     last: Interval | None = None
     for one in lane:

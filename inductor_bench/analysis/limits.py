@@ -13,8 +13,8 @@ from .statistics import (
     PROCESS_EFFECT,
     STEP_EFFECT,
     VERDICT_CONFIDENCE,
-    samples_needed,
-    smallest_effect,
+    count_needed_samples,
+    find_smallest_effect,
 )
 
 
@@ -28,7 +28,7 @@ class Slowdown:
     effect: float = 0.0
 
 
-def slowdown_of_runs(comparison: RunComparison) -> Slowdown:
+def compute_slowdown_of_runs(comparison: RunComparison) -> Slowdown:
     """How much longer B's step is than A's."""
     step = comparison.step
     if step.low_s is None or step.high_s is None or not step.a_s:
@@ -37,27 +37,27 @@ def slowdown_of_runs(comparison: RunComparison) -> Slowdown:
     return Slowdown(step.low_s / step.a_s, step.high_s / step.a_s, 0.0 if counts else EFFECT)
 
 
-def slowdown_of_kernels(pair: Pairing) -> Slowdown:
+def compute_slowdown_of_kernels(pair: Pairing) -> Slowdown:
     """How much longer the second kernel runs than the first; unknown after few pairs."""
     ratio = pair.ratio
-    if ratio is None or ratio.pairs < samples_needed(VERDICT_CONFIDENCE):
+    if ratio is None or ratio.pairs < count_needed_samples(VERDICT_CONFIDENCE):
         return Slowdown()
     counts = pair.verdict in (SLOWER, FASTER)
-    return Slowdown(ratio.low - 1, ratio.high - 1, 0.0 if counts else smallest_effect(pair.first_s or 0.0))
+    return Slowdown(ratio.low - 1, ratio.high - 1, 0.0 if counts else find_smallest_effect(pair.first_s or 0.0))
 
 
-def slowdown_of_proof(found: Verification) -> Slowdown:
+def compute_slowdown_of_proof(found: Verification) -> Slowdown:
     """How much longer a step is with the configs; unknown after few pairs, if the device does not confirm it, and if no
     kernel ran a config."""
     step, by_steps = found.step if found.pinned else None, found.way == STEPS
-    few = step is not None and step.pairs < samples_needed(VERDICT_CONFIDENCE)
+    few = step is not None and step.pairs < count_needed_samples(VERDICT_CONFIDENCE)
     if step is None or not step.own_s or (few if by_steps else step.verdict == UNDECIDED):
         return Slowdown()
     counts, effect = step.verdict in (SAVES, SLOWER), STEP_EFFECT if by_steps else PROCESS_EFFECT
     return Slowdown(-step.high_s / step.own_s, -step.low_s / step.own_s, 0.0 if counts else effect)
 
 
-def above_limit(found: Slowdown, limit: float) -> str:
+def judge_limit(found: Slowdown, limit: float) -> str:
     """What a limit, a share, says of a difference: ``slower``, ``undecided``, or nothing if it passes.
 
     It passes if its whole interval is at most the limit, and is slower if its whole interval is above it. A difference
@@ -69,12 +69,12 @@ def above_limit(found: Slowdown, limit: float) -> str:
     return "" if high <= limit else SLOWER if low > limit else UNDECIDED
 
 
-def limit_words(found: Slowdown, limit: float) -> str:
+def describe_limit(found: Slowdown, limit: float) -> str:
     """The same in words: ``Limit of 5%: passed, because the whole interval, -1.0% to +2.0%, is at most the limit``."""
-    said, judged = f"Limit of {100 * limit:g}%", above_limit(found, limit)
+    said, judged = f"Limit of {100 * limit:g}%", judge_limit(found, limit)
     if not math.isfinite(found.low + found.high):
         return f"{said}: undecided, because nothing that was measured allows a comparison"
-    interval = f"{_signed(found.low)} to {_signed(found.high)},"
+    interval = f"{_format_signed(found.low)} to {_format_signed(found.high)},"
     if not judged:
         return f"{said}: passed, because the whole interval, {interval} is at most the limit"
     if judged == SLOWER:
@@ -84,6 +84,6 @@ def limit_words(found: Slowdown, limit: float) -> str:
     return f"{said}: undecided, because a difference of less than {percent(found.effect)} does not count"
 
 
-def _signed(share: float) -> str:
+def _format_signed(share: float) -> str:
     text = percent(abs(share))
     return text if text in ("0%", "<0.1%") else f"{'-' if share < 0 else '+'}{text}"

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.comparison import (
     DIFFERS,
     EAGER,
@@ -91,7 +91,7 @@ class LogInterval:
     high: float
 
 
-def geometric_interval(values: Sequence[float], confidence: float, noise: float = NOISE) -> LogInterval | None:
+def compute_geometric_interval(values: Sequence[float], confidence: float, noise: float = NOISE) -> LogInterval | None:
     """The geometric mean with its interval; ``None`` for fewer than two values.
 
     Args:
@@ -135,12 +135,12 @@ ACCEPTED = 0.1
 
 def conclude(comparison: ModeComparison) -> ModeComparison:
     """The comparison with the figures of each row and the winner."""
-    rows = [replace(row, figures=_figures(row)) for row in comparison.rows]
+    rows = [replace(row, figures=_compute_figures(row)) for row in comparison.rows]
     usable = [row for row in rows if is_usable(row)]
-    fastest = min(usable, key=_step_time, default=None)
+    fastest = min(usable, key=_compute_step_time, default=None)
     eager = next((row for row in usable if row.settings == ModeSet(EAGER)), None)
-    compared = [_compared(row, rows[:place], usable, eager, fastest) for place, row in enumerate(rows)]
-    return replace(comparison, rows=tuple(compared), winner=_winner(compared))
+    compared = [_compare_row(row, rows[:place], usable, eager, fastest) for place, row in enumerate(rows)]
+    return replace(comparison, rows=tuple(compared), winner=_choose_winner(compared))
 
 
 def is_usable(row: ModeRow) -> bool:
@@ -149,7 +149,7 @@ def is_usable(row: ModeRow) -> bool:
     return row.figures is not None and row.failure is None and (agreement is None or agreement.state != DIFFERS)
 
 
-def _step_time(row: ModeRow) -> float:
+def _compute_step_time(row: ModeRow) -> float:
     return row.figures.step_time_s if row.figures else math.inf
 
 
@@ -158,12 +158,12 @@ def _compile_time(row: ModeRow) -> float:
     return math.inf if found is None else found
 
 
-def _figures(row: ModeRow) -> ModeFigures | None:
+def _compute_figures(row: ModeRow) -> ModeFigures | None:
     if not row.processes:
         return None
     first, last = row.processes[0], row.processes[-1]
     times = [one.step_time_s for one in row.processes]
-    interval = geometric_interval(times, SHOWN, _noise(row))
+    interval = compute_geometric_interval(times, SHOWN, _compute_noise(row))
     again = [one.compile_time_s for one in row.processes[1:] if one.compile_time_s is not None]
     eager = row.settings.mode == EAGER
     return ModeFigures(
@@ -179,76 +179,78 @@ def _figures(row: ModeRow) -> ModeFigures | None:
     )
 
 
-def _compared(
+def _compare_row(
     row: ModeRow, earlier: Sequence[ModeRow], usable: Sequence[ModeRow], eager: ModeRow | None, fastest: ModeRow | None
 ) -> ModeRow:
     if row.figures is None:
         return row
     shorter = [other for other in usable if _compile_time(other) < _compile_time(row)]
     cheaper = max(shorter, key=_compile_time, default=None) if math.isfinite(_compile_time(row)) else None
-    to_eager, to_cheaper = _ratio(row, eager), _ratio(row, cheaper)
+    to_eager, to_cheaper = _compute_ratio(row, eager), _compute_ratio(row, cheaper)
     figures = replace(
         row.figures,
         to_eager=to_eager,
-        to_fastest=_ratio(row, fastest),
-        pays_after=_pays_after(row, eager, to_eager),
+        to_fastest=_compute_ratio(row, fastest),
+        pays_after=_compute_steps_to_pay(row, eager, to_eager),
         cheaper=cheaper.name if cheaper else "",
         to_cheaper=to_cheaper,
-        pays_after_cheaper=_pays_after(row, cheaper, to_cheaper),
+        pays_after_cheaper=_compute_steps_to_pay(row, cheaper, to_cheaper),
         same_code_as=next((other.name for other in earlier if has_same_code(row, other)), ""),
     )
     return replace(row, figures=figures)
 
 
-def _ratio(row: ModeRow, other: ModeRow | None) -> StepRatio | None:
+def _compute_ratio(row: ModeRow, other: ModeRow | None) -> StepRatio | None:
     if other is None or other.name == row.name:
         return None
     theirs = {one.round: one.step_time_s for one in other.processes}
     ratios = [one.step_time_s / theirs[one.round] for one in row.processes if one.round in theirs]
-    interval = geometric_interval(ratios, DECIDING, _noise(row, other) * math.sqrt(2))
+    interval = compute_geometric_interval(ratios, DECIDING, _compute_noise(row, other) * math.sqrt(2))
     if interval is None:
         return None
     verdict = "same" if has_same_code(row, other) else decide(interval)
     return StepRatio(interval.mean, interval.low, interval.high, len(ratios), verdict)
 
 
-def _noise(*rows: ModeRow) -> float:
+def _compute_noise(*rows: ModeRow) -> float:
     """The standard deviation that the logarithms of equal processes have at most; a CPU's load has no bound."""
-    on_host = any(device_of(one.device).runs_on_host for row in rows for one in row.processes)
+    on_host = any(find_device(one.device).runs_on_host for row in rows for one in row.processes)
     return math.inf if on_host else NOISE
 
 
-def _pays_after(row: ModeRow, other: ModeRow | None, ratio: StepRatio | None) -> float | None:
+def _compute_steps_to_pay(row: ModeRow, other: ModeRow | None, ratio: StepRatio | None) -> float | None:
     extra_s = _compile_time(row) - (_compile_time(other) if other else 0.0)
     if other is None or ratio is None or ratio.verdict != "faster" or not math.isfinite(extra_s):
         return None
-    return max(0.0, extra_s) / (_step_time(other) * (1 - ratio.ratio))
+    return max(0.0, extra_s) / (_compute_step_time(other) * (1 - ratio.ratio))
 
 
 def has_same_code(row: ModeRow, other: ModeRow) -> bool:
     """Whether two compiled rows ran the same generated code in the same configs and in the same way."""
-    if EAGER in (row.settings.mode, other.settings.mode) or _beside_mode(row) != _beside_mode(other):
+    if EAGER in (row.settings.mode, other.settings.mode) or _list_additions_to_mode(row) != _list_additions_to_mode(
+        other
+    ):
         return False
-    ways = {_key_of_code(one) for one in (*row.processes, *other.processes)}
+    ways = {_make_code_key(one) for one in (*row.processes, *other.processes)}
     return bool(row.processes and other.processes) and len(ways) == 1 and bool(row.processes[0].codes)
 
 
-def _beside_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+def _list_additions_to_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
     """What acts outside of the generated code: switches, variables, and options of the C++ compiler."""
     options = {item for item in row.settings.options.items() if item[0].startswith("cpp.")}
     return frozenset(row.settings.switches), frozenset({*row.settings.environment.items(), *options})
 
 
-def _key_of_code(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
+def _make_code_key(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
     return process.codes, process.configs, process.replays
 
 
-def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
+def _choose_winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
     """The fastest row, or of those that are not reliably slower the first one with the shortest compilation."""
     usable = [row for row in rows if is_usable(row) and len(row.processes) >= DECISIVE_ROUNDS]
     if all(row.settings.mode == EAGER for row in usable) or len(usable) < 2:
         return None
-    fastest = min(usable, key=_step_time)
+    fastest = min(usable, key=_compute_step_time)
     close = [fastest, *(row for row in usable if row is not fastest and _is_close(row))]
     faster = [row for row in close if _is_faster_than_eager(row)]
     sure = [row for row in close if row in faster or any(has_same_code(row, other) for other in faster)] or close
@@ -258,7 +260,7 @@ def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
     equals = tuple(row.name for row in close if row is not fastest)
     ratio = chosen.figures.to_fastest if chosen.figures else None
     decided = ratio is None or ratio.verdict == "same" or ratio.high <= 1 + ACCEPTED
-    return ModeWinner(chosen.name, lines_of(chosen.settings), fastest.name, equals, decided)
+    return ModeWinner(chosen.name, write_lines(chosen.settings), fastest.name, equals, decided)
 
 
 def _is_close(row: ModeRow) -> bool:
@@ -271,7 +273,7 @@ def _is_faster_than_eager(row: ModeRow) -> bool:
     return ratio is not None and ratio.verdict == "faster"
 
 
-def lines_of(settings: ModeSet) -> tuple[str, ...]:
+def write_lines(settings: ModeSet) -> tuple[str, ...]:
     """What a user types to have these settings: variables of the environment first, ``torch.compile`` last."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in settings.environment.items()]
     newer = {name: Switch(name, "", f"# {name}, which a newer inductor-bench knows") for name in settings.switches}
@@ -287,12 +289,12 @@ def lines_of(settings: ModeSet) -> tuple[str, ...]:
 def _compile_line(settings: ModeSet) -> str:
     if not settings.options:
         return f'torch.compile(model, mode="{settings.mode}")'
-    options = ", ".join(f'"{name}": {_literal(value)}' for name, value in settings.options.items())
+    options = ", ".join(f'"{name}": {_write_literal(value)}' for name, value in settings.options.items())
     mode = f'**torch._inductor.list_mode_options("{settings.mode}"), ' if settings.mode != "default" else ""
     return f"torch.compile(model, options={{{mode}{options}}})"
 
 
-def _literal(text: str) -> str:
+def _write_literal(text: str) -> str:
     words = {"true": "True", "false": "False", "none": "None"}
     if text.lower() in words:
         return words[text.lower()]

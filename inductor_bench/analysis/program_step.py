@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from .. import units
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
 from ..records.evidence import (
@@ -37,21 +37,21 @@ from ..records.run import (
 )
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
-from ..trace.program_works import KnownGraph, ProgramWorks, kernel_spans
-from ..trace.stored_traces import EventKey, EventNote, event_key, pair_calls
-from .call_work import EagerOperators, dtype_of, find_operators, find_parts
+from ..trace.program_works import KnownGraph, ProgramWorks, find_kernel_spans
+from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_calls
+from .call_work import EagerOperators, find_dtype, find_operators, find_parts
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
-from .gpu_sharing import other_work
-from .host_time import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
+from .gpu_sharing import find_other_work
+from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.launch_work import KernelWork
-from .layers.times import DividedSteps, GraphLayers, StepLayers, direction_of_role, times_by_layer
-from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
+from .layers.times import DividedSteps, GraphLayers, StepLayers, find_direction, sum_times_by_layer
+from .ledger import GraphName, Ledger, Span, Steps, account, divide, make_timeline, sum_step_kernels
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, level_at
-from .step_costs import pace_setter
+from .step_costs import find_pace_setter
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
@@ -117,7 +117,7 @@ def fold(graphs: Sequence[int]) -> list[RepeatedCalls]:
 def find_stretches(steps: Steps) -> Iterator[CallStretch]:
     """The stretches of the profiled steps; none if no calls repeat in a step, or the steps differ in them."""
     window = steps.window
-    by_step = [_calls_between(steps.calls, *bounds) for bounds in pairwise(window.marks)]
+    by_step = [_list_calls_between(steps.calls, *bounds) for bounds in pairwise(window.marks)]
     folds = [fold([call.graph for call in calls]) for calls in by_step]
     units = {tuple(one.unit for one in folded) for folded in folds}
     if len(units) != 1 or not any(one.repetitions > 1 for one in folds[0]) or len(folds[0]) > MOST_STRETCHES:
@@ -133,7 +133,7 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
         for calls, folded in zip(by_step, folds, strict=True):
             one = folded[place]
             part = calls[one.begin : one.begin + len(one.unit) * one.repetitions]
-            spans.append(_span(work for call in part for work in works[numbers[call]]))
+            spans.append(_find_span(work for call in part for work in works[numbers[call]]))
             repetitions += one.repetitions
         if any(span is None for span in spans):
             return
@@ -149,11 +149,11 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
         )
 
 
-def _calls_between(calls: Sequence[GraphCall], start_s: float, end_s: float) -> Sequence[GraphCall]:
+def _list_calls_between(calls: Sequence[GraphCall], start_s: float, end_s: float) -> Sequence[GraphCall]:
     return sorted((call for call in calls if start_s <= call.start_s < end_s), key=lambda call: call.start_s)
 
 
-def _span(works: Iterable[Work]) -> tuple[float, float] | None:
+def _find_span(works: Iterable[Work]) -> tuple[float, float] | None:
     """The seconds from the first work's begin to the last one's end, and those in which one of them runs."""
     spans = [Span(work.start_s, work.end_s, 0) for work in works]
     if not spans:
@@ -186,7 +186,7 @@ class DescribedProcess:
     operator_calls: tuple[OperatorCall, ...] = ()
 
 
-def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
+def _list_graphs(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
     """The module of each graph of a process, by the graph's number, where its text can be read."""
     known = {module.slug: module for module in evidence.modules}
     found = {}
@@ -197,7 +197,7 @@ def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles)
     return found
 
 
-def _known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
+def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
     """A graph with the activities of one undisturbed run of its module by itself, in order."""
     launches: tuple[Activity, ...] = ()
     with suppress(InductorBenchError):
@@ -221,34 +221,34 @@ def describe_process(observed: StepEvidence, evidence: Evidence, files: Evidence
         load=seen.load,
     )
     if observed.problem:
-        return DescribedProcess(steps, observed, (_unusable(observed.problem),))
+        return DescribedProcess(steps, observed, (_say_unusable(observed.problem),))
     if observed.trace is None:
         return DescribedProcess(steps, observed)
     try:
-        return _with_ledger(steps, observed, observed.trace, evidence, files)
+        return _add_ledger(steps, observed, observed.trace, evidence, files)
     except InductorBenchError as error:
-        return DescribedProcess(steps, observed, (_unusable(error.message),))
+        return DescribedProcess(steps, observed, (_say_unusable(error.message),))
 
 
-def _unusable(reason: str) -> str:
+def _say_unusable(reason: str) -> str:
     return f"the profile of the steps cannot be used: {reason}"
 
 
-def _with_ledger(
+def _add_ledger(
     steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles
 ) -> DescribedProcess:
-    on_host = device_of(observed.steps.device or "cpu").runs_on_host
-    modules = _graphs_of(observed, evidence, files)
-    graphs = {number: _known_graph(module, files) for number, module in modules.items()}
+    on_host = find_device(observed.steps.device or "cpu").runs_on_host
+    modules = _list_graphs(observed, evidence, files)
+    graphs = {number: _find_known_graph(module, files) for number, module in modules.items()}
     trace, found, queue = read_traced_steps(files, place, MARKERS, graphs, on_host=on_host)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
     if not steps.step_time_s:
-        steps = _with_profiled_times(steps, found)
-        notes.append("no step was timed without the profiler: the times are those of profiled steps, which are slower")
-    lines, samples = lines_of_steps(found, places), observed.steps.samples
+        steps = _use_profiled_times(steps, found)
+        notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
+    lines, samples = find_lines_of_steps(found, places), observed.steps.samples
     names = {module.slug: module.label for module in evidence.modules}
     described = Steps(
         step_time_s=steps.step_time_s,
@@ -256,17 +256,17 @@ def _with_ledger(
         works=found.works,
         calls=found.calls,
         timeline=found.timeline,
-        names=_names(observed, modules),
+        names=_name_graphs(observed, modules),
         places=places,
         optimizer_calls=found.optimizer_calls,
         optimizers={one.name: one for one in observed.steps.optimizers},
-        dtypes=_dtypes(trace.trace.host_ops, found.tops),
+        dtypes=_find_dtypes(trace.trace.host_ops, found.tops),
         on_host=on_host,
-        host=host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
+        host=list_host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
     )
     ledger = account(described)
-    tied = None if on_host else tied_share(found)
-    notes += _doubts(ledger, steps.step_time_s, tied)
+    tied = None if on_host else compute_tied_share(found)
+    notes += _list_doubts(ledger, steps.step_time_s, tied)
     if found.window.steps == 1 and not on_host:
         notes.append("one profiled step only: work that was launched before it began may be missing from it")
     steps = replace(
@@ -277,36 +277,36 @@ def _with_ledger(
         tied_share=tied,
         parts=ledger.parts,
         trace=place,
-        host=_host_work(observed, described.host, ledger),
-        waits=() if on_host else tuple(waits_of(found, places, samples, lines, names)),
+        host=_describe_host_work(observed, described.host, ledger),
+        waits=() if on_host else tuple(find_waits(found, places, samples, lines, names)),
     )
-    by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
+    by_slug = {modules[number].slug: activities for number, activities in _group_by_module(found, modules)}
     return DescribedProcess(
         steps,
         observed,
         tuple(notes),
-        step_kernels(by_slug, found.window.steps),
-        _timeline(found, described, observed, trace),
+        sum_step_kernels(by_slug, found.window.steps),
+        _make_timeline(found, described, observed, trace),
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
-        _notes_of_events(trace, found, modules, places, files),
+        _annotate_events(trace, found, modules, places, files),
         tuple(find_stretches(described)),
-        DividedSteps(described, found.activities, _layers_of(modules, files)),
-        None if queue is None else _queued(queue, found, described, observed),
-        tuple(_operator_calls(found, modules, files)),
+        DividedSteps(described, found.activities, _read_layers(modules, files)),
+        None if queue is None else _queue_step(queue, found, described, observed),
+        tuple(_list_operator_calls(found, modules, files)),
     )
 
 
-def _timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, trace: ProgramTrace) -> Timeline:
+def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, trace: ProgramTrace) -> Timeline:
     slugs = {number: name.slug or "" for number, name in steps.names.items()}
-    kernels = tuple(kernel_spans(found, slugs, trace.trace.host_ops, on_host=steps.on_host))
-    return replace(lanes_of(steps, found.host_works, observed.steps.rank), kernels=kernels)
+    kernels = tuple(find_kernel_spans(found, slugs, trace.trace.host_ops, on_host=steps.on_host))
+    return replace(make_timeline(steps, found.host_works, observed.steps.rank), kernels=kernels)
 
 
-def _operator_calls(
+def _list_operator_calls(
     found: ProgramWorks, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles
 ) -> Iterable[OperatorCall]:
     calls: dict[OperatorCall, None] = {}
-    for number, activities in _by_module(found, modules):
+    for number, activities in _group_by_module(found, modules):
         device = files.source(modules[number].slug).device
         for part in dict.fromkeys(find_parts(activities)):
             if part is not None:
@@ -314,7 +314,7 @@ def _operator_calls(
     return calls
 
 
-def _notes_of_events(
+def _annotate_events(
     trace: ProgramTrace,
     found: ProgramWorks,
     modules: Mapping[int, ModuleEvidence],
@@ -322,10 +322,10 @@ def _notes_of_events(
     files: EvidenceFiles,
 ) -> dict[EventKey, EventNote]:
     events = (work for work in found.works if work.event >= 0)
-    return {event_key(trace, work.event): _note(work, modules, places, files) for work in events}
+    return {make_event_key(trace, work.event): _note(work, modules, places, files) for work in events}
 
 
-def _queued(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
+def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
     slugs = {number: name.slug for number, name in steps.names.items() if name.slug}
     return QueuedStep(
         queue,
@@ -338,18 +338,18 @@ def _queued(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observed: S
     )
 
 
-def _with_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
+def _use_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     window = found.window
     time_s = (window.bounds[-1] - window.bounds[0]) / window.steps
     return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * window.steps, level=(0, window.steps))
 
 
-def _host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:
+def _describe_host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:
     """What the host did, with the cost of looking; also if the samples were too few to divide the idle time."""
     samples = observed.steps.samples
     if samples is None or host is None:
         return None
-    cost = sampling_cost(samples.blocks)
+    cost = compute_sampling_cost(samples.blocks)
     return HostWork(
         stretches=ledger.host,
         samples=host.samples,
@@ -362,28 +362,28 @@ def _host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) 
     )
 
 
-def _layers_of(modules: Mapping[int, ModuleEvidence], files: EvidenceFiles) -> dict[int, GraphLayers]:
+def _read_layers(modules: Mapping[int, ModuleEvidence], files: EvidenceFiles) -> dict[int, GraphLayers]:
     found = {}
     for number, module in modules.items():
         layers = LayerMap()
         with suppress(InductorBenchError):  # a damaged file costs the modules of this graph only
             layers = files.layers(module.slug)
-        found[number] = GraphLayers(layers, direction_of_role(files.source(module.slug).role))
+        found[number] = GraphLayers(layers, find_direction(files.source(module.slug).role))
     return found
 
 
-def _names(observed: StepEvidence, modules: Mapping[int, ModuleEvidence]) -> dict[int, GraphName]:
+def _name_graphs(observed: StepEvidence, modules: Mapping[int, ModuleEvidence]) -> dict[int, GraphName]:
     """The name of each graph by its number."""
     facts = {n: (one.cuda_graph_refusal, one.writes_inputs) for n, one in enumerate(observed.steps.graphs)}
     return {n: GraphName(one.label, one.slug, *facts.get(n, ())) for n, one in modules.items()}
 
 
-def _dtypes(ops: Sequence[HostOp], tops: Sequence[int]) -> dict[int, str]:
+def _find_dtypes(ops: Sequence[HostOp], tops: Sequence[int]) -> dict[int, str]:
     """The type of each outermost operator: that of the first floating-point tensor that it or one in it takes."""
     found: dict[int, str] = {}
     for index, op in enumerate(ops):
         if tops[index] >= 0 and tops[index] not in found and op.arguments is not None:
-            dtype = dtype_of(op.arguments)
+            dtype = find_dtype(op.arguments)
             if dtype:
                 found[tops[index]] = dtype
     return found
@@ -409,16 +409,16 @@ def _note(
         part=work.kind if module is None else f"{work.kind} {module.label}",
         kernel=activity.kernel.name if activity is not None and activity.kernel is not None else "",
         operator=(activity.operator or "") if activity is not None else work.label,
-        source=_words(line),
+        source=_describe_line(line),
         layer=", ".join([*layers][:MOST_LAYERS]) + (", …" if len(layers) > MOST_LAYERS else ""),
     )
 
 
-def _words(line: SourceLine | None) -> str:
+def _describe_line(line: SourceLine | None) -> str:
     return f"{line.file}:{line.line} in {line.function}" if line else ""
 
 
-def _by_module(
+def _group_by_module(
     found: ProgramWorks, modules: Mapping[int, ModuleEvidence]
 ) -> Iterable[tuple[int, tuple[Activity, ...]]]:
     """The activities of each module; several graphs of a process may share one."""
@@ -430,7 +430,7 @@ def _by_module(
     return joined.items()
 
 
-def _doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list[str]:
+def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list[str]:
     notes = []
     if ledger.cut_s > CUT * step_time_s:
         notes.append(
@@ -448,7 +448,7 @@ def _doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list[str]
     return notes
 
 
-def tied_share(found: ProgramWorks) -> float | None:
+def compute_tied_share(found: ProgramWorks) -> float | None:
     """The share of the compiled graphs' device time in the window that is tied to a call of the graph."""
     works = [work for work in found.works if work.kind == GRAPH and found.window.launched(work.launch_start_s)]
     whole = sum(work.duration_s for work in works)
@@ -462,7 +462,7 @@ def is_tied(work: Work) -> bool:
     return one is not None and (one.call is not None or one.kernel is not None or one.operator is not None)
 
 
-def _estimated(count: int) -> str:
+def _note_estimated_kernels(count: int) -> str:
     """The note about kernels that the trace of the steps does not show."""
     one = count == 1
     return (
@@ -486,9 +486,9 @@ class DescribedProgram:
         return {one.observed.steps.pid: one.eager for one in self.processes if one.eager is not None}
 
 
-def with_notes(program: Program, unseen: int, eager: EagerSteps | None) -> Program:
+def add_notes(program: Program, unseen: int, eager: EagerSteps | None) -> Program:
     """The record with its last facts: kernels that no trace of a step shows, and the steps without compilation."""
-    notes = program.notes + ((_estimated(unseen),) if unseen else ())
+    notes = program.notes + ((_note_estimated_kernels(unseen),) if unseen else ())
     if eager is None:
         return replace(program, notes=notes)
     return replace(
@@ -499,12 +499,12 @@ def with_notes(program: Program, unseen: int, eager: EagerSteps | None) -> Progr
     )
 
 
-def with_work_by_layer(program: Program, leading: DescribedProcess, work: KernelWork) -> Program:
+def add_work_by_layer(program: Program, leading: DescribedProcess, work: KernelWork) -> Program:
     """The record whose layers and lines have the work of their kernels."""
     if leading.divided is None:
         return program
     slugs = {number: name.slug for number, name in leading.divided.steps.names.items() if name.slug}
-    found = times_by_layer(leading.divided, work.of_launches(slugs, leading.divided.activities))
+    found = sum_times_by_layer(leading.divided, work.of_launches(slugs, leading.divided.activities))
     return replace(program, layers=found.layers, lines=found.lines)
 
 
@@ -519,23 +519,23 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
     if not ranks:
         return None
     ranks.sort(key=lambda one: (one.steps.rank is None, one.steps.rank or 0, one.steps.pid))
-    setter = pace_setter([one.steps for one in ranks])
+    setter = find_pace_setter([one.steps for one in ranks])
     leading = next(one for one in ranks if one.steps is setter)
     steps, observed = leading.steps, leading.observed.steps
-    layers = times_by_layer(leading.divided) if leading.divided is not None else StepLayers()
+    layers = sum_times_by_layer(leading.divided) if leading.divided is not None else StepLayers()
     program = Program(
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
         level=steps.level,
-        others=_most_used(ranks),
+        others=_find_most_used(ranks),
         clocks=tuple(
             ClockReading(observed.step_numbers.index(one.step), one.mhz, one.limits)
             for one in observed.clocks
             if one.step in observed.step_numbers
         ),
         peak_memory_bytes=observed.peak_memory_bytes,
-        other_steps=tuple(_kinds(leading, observed.other_steps)),
-        step_kinds=tuple(_kinds(leading, observed.step_kinds)),
+        other_steps=tuple(_find_kinds(leading, observed.other_steps)),
+        step_kinds=tuple(_find_kinds(leading, observed.step_kinds)),
         stretches=leading.stretches,
         host=steps.host,
         waits=steps.waits,
@@ -556,13 +556,13 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
     return DescribedProgram(program, tuple(ranks), leading)
 
 
-def _most_used(ranks: Sequence[DescribedProcess]) -> OtherWork | None:
+def _find_most_used(ranks: Sequence[DescribedProcess]) -> OtherWork | None:
     """The work of others on the GPU that they used most."""
-    found = (other_work(one.steps, one.observed.steps.sharing, alone=len(ranks) == 1) for one in ranks)
+    found = (find_other_work(one.steps, one.observed.steps.sharing, alone=len(ranks) == 1) for one in ranks)
     return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
 
 
-def _kinds(process: DescribedProcess, steps: Iterable[OtherSteps]) -> Iterable[StepKind]:
+def _find_kinds(process: DescribedProcess, steps: Iterable[OtherSteps]) -> Iterable[StepKind]:
     """Steps by the graphs that they called, the most frequent first."""
     modules = process.observed.modules
     for one in sorted(steps, key=lambda one: -one.count):

@@ -26,13 +26,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.code import BufferUse, ModuleBuffers, ModuleSource
 from ..records.evidence import Evidence, ObservedTouches
 from ..records.run import Peaks
 from ..source.static_calls import read_buffers
-from .call_work import EagerOperators, eager_bytes, fit_uses
+from .call_work import EagerOperators, count_eager_bytes, fit_uses
 from .evidence_files import EvidenceFiles
 
 
@@ -45,7 +45,7 @@ class CacheRules:
 
 
 DEVICE_CACHE, HOST_CACHE = CacheRules(0.6), CacheRules(1.0, keeps_written=True)
-"""The rules of a GPU's L2, and those of a CPU's last level."""
+"""The rules of a GPU's L2, and the rules of a CPU's last level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class EagerBytes:
     size: int
 
 
-def step_traffic(
+def simulate_step_traffic(
     step: Sequence[StepCall | EagerBytes], cache_bytes: int, rules: CacheRules = DEVICE_CACHE
 ) -> tuple[tuple[Traffic | None, ...], ...]:
     """The traffic of each call site of each item of a step; ``None`` for a call with unknown buffers.
@@ -109,7 +109,7 @@ def step_traffic(
     return traffic
 
 
-def dram_shares(
+def compute_dram_shares(
     step: Sequence[StepCall | EagerBytes], traffic: Sequence[Sequence[Traffic | None]]
 ) -> dict[Hashable, dict[int, float]]:
     """For each graph and each of its call sites: DRAM's bytes per byte that the call touches.
@@ -137,13 +137,15 @@ def _place(number: int, item: StepCall | EagerBytes, numbers: dict[Hashable, int
     if isinstance(item, EagerBytes):
         buffer = numbers.setdefault(("eager", number), len(numbers))
         return [((buffer, BufferUse("eager", item.size, item.size, read=item.size)),)]
-    named = {name: numbers.setdefault(identity, len(numbers)) for name, identity in _identities(number, item).items()}
+    named = {
+        name: numbers.setdefault(identity, len(numbers)) for name, identity in _identify_buffers(number, item).items()
+    }
     return [
         tuple((named[use.buffer], use) for use in uses) if uses is not None else None for uses in item.buffers.calls
     ]
 
 
-def _identities(number: int, call: StepCall) -> dict[str, Hashable]:
+def _identify_buffers(number: int, call: StepCall) -> dict[str, Hashable]:
     """The identity of each buffer of a graph's call, by its name in the module."""
     found: dict[str, Hashable] = {}
     for names, addresses in ((call.buffers.inputs, call.inputs), (call.buffers.outputs, call.outputs)):
@@ -277,7 +279,7 @@ def lay_out_step(
     return tuple(step)
 
 
-def bytes_between(touches: ObservedTouches, eager: EagerOperators | None, peaks: Peaks) -> dict[int, int]:
+def count_bytes_between(touches: ObservedTouches, eager: EagerOperators | None, peaks: Peaks) -> dict[int, int]:
     """The bytes of eager operators for :func:`lay_out_step`.
 
     Args:
@@ -288,7 +290,7 @@ def bytes_between(touches: ObservedTouches, eager: EagerOperators | None, peaks:
     if eager is None or eager.graphs != tuple(call.graph for call in touches.calls):
         return {}
     known = [place for call in touches.calls for place in (*call.inputs, *call.outputs)]
-    return eager_bytes(eager, known, max(peaks.memory_bandwidth, peaks.cache_bandwidth or 0.0))
+    return count_eager_bytes(eager, known, max(peaks.memory_bandwidth, peaks.cache_bandwidth or 0.0))
 
 
 def predict_dram_shares(
@@ -304,11 +306,11 @@ def predict_dram_shares(
     ``cache_bytes`` is the size of the device's cache.
     """
     step = lay_out_step(paths, touches, modules, eager)
-    rules = HOST_CACHE if device_of(device or "cuda").runs_on_host else DEVICE_CACHE
-    return dram_shares(step, step_traffic(step, cache_bytes, rules))
+    rules = HOST_CACHE if find_device(device or "cuda").runs_on_host else DEVICE_CACHE
+    return compute_dram_shares(step, simulate_step_traffic(step, cache_bytes, rules))
 
 
-def shares_in_step(
+def compute_shares_in_step(
     evidence: Evidence, files: EvidenceFiles, peaks: Peaks | None, eager: Mapping[int, EagerOperators]
 ) -> Mapping[Hashable, Mapping[int, float]]:
     """For each module and each of its call sites: DRAM's bytes per byte that the call touches in the program's step.
@@ -323,5 +325,5 @@ def shares_in_step(
     for module in evidence.modules:
         with suppress(InductorBenchError):  # its bytes count, but not where they come from
             buffers[module.slug] = describe_buffers(files.text(module.slug), files.source(module.slug))
-    between = bytes_between(seen.touches, eager.get(seen.steps.pid), peaks)
+    between = count_bytes_between(seen.touches, eager.get(seen.steps.pid), peaks)
     return predict_dram_shares(seen.modules, seen.touches, buffers, peaks.cache_bytes, between, seen.steps.device)

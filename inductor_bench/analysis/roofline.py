@@ -29,7 +29,7 @@ from ..records.module import Kernel, LeastWork, ModuleRecord, RooflineResult
 from ..records.run import Peaks
 
 SPREAD = 1.03
-"""Largest ratio of a rate to its roof that counts as at the roof. Both are medians that repeat within a few percent."""
+"""A rate counts as at its roof up to this ratio of the two. Both are medians that repeat within a few percent."""
 
 WRITE_SPREAD = 1.1
 """The same ratio for DRAM. The roof was measured with kernels that read and write. Kernels that write most of their
@@ -83,7 +83,7 @@ def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> RooflineResult:
     rates = RooflineResult(bandwidth=bandwidth, flop_rate=flop_rate)
     if peaks is None or not measured or timed.calls <= 0:
         return rates
-    needs = _needed_times(timed, peaks, bandwidth)
+    needs = _compute_needed_times(timed, peaks, bandwidth)
     if needs is None:
         return rates
     bound = max(needs, key=lambda name: (needs[name] or 0.0, name == "latency"))
@@ -130,7 +130,7 @@ def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> RooflineRe
     )
 
 
-def matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float | None:
+def find_matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float | None:
     """The measured matrix rate in FLOP/s of an element type; with ``tf32``, float32 products may use TF32."""
     if dtype is None:
         return None
@@ -141,12 +141,12 @@ def matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float
     return peaks.matmul_flops.get(dtype)
 
 
-def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
+def _compute_needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
     """Shortest seconds per iteration under each limit; ``None`` if the limits are not known well enough."""
     needs: dict[str, float | None] = {}
     work = timed.work
     if timed.dram_bytes is not None and timed.dram_bytes <= WRITE_SPREAD * peaks.memory_bandwidth * timed.time_s:
-        needs.update(_resident_times(timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
+        needs.update(_compute_resident_times(timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
     elif work.moved_bytes and bandwidth is not None:
         within = peaks.cache_bytes is not None and work.moved_bytes / timed.calls <= peaks.cache_bytes
         if within or bandwidth > WRITE_SPREAD * peaks.memory_bandwidth:
@@ -154,7 +154,7 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
         else:
             needs["memory"] = work.moved_bytes / peaks.memory_bandwidth
     if work.flops:
-        roof = matrix_roof(work.dtype, peaks)
+        roof = find_matrix_roof(work.dtype, peaks)
         if roof is None:
             return None
         needs["compute"] = work.flops / roof
@@ -165,8 +165,8 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
     return needs
 
 
-def _resident_times(dram_bytes: float, cache_bytes: float, peaks: Peaks) -> dict[str, float | None]:
-    """Shortest seconds of the bytes that DRAM serves, and of all bytes in the cache; see :func:`_needed_times`."""
+def _compute_resident_times(dram_bytes: float, cache_bytes: float, peaks: Peaks) -> dict[str, float | None]:
+    """The shortest seconds of DRAM's bytes, and of all bytes in the cache; see :func:`_compute_needed_times`."""
     needs: dict[str, float | None] = {}
     if dram_bytes > 0:
         needs["memory"] = dram_bytes / peaks.memory_bandwidth
@@ -194,7 +194,7 @@ def _multiply(value: float | None, factor: float) -> float | None:
 
 
 BEYOND = 1.1
-"""Ratio of a kernel's rate to its peak above which the peak is too low."""
+"""If a kernel's rate exceeds its peak by more than this ratio, the peak is too low."""
 
 BEYOND_TIME = 0.02
 """The smallest share of all kernels' time that kernels above a peak have to take; less may come from kernels whose work
@@ -227,18 +227,18 @@ class KernelRate(NamedTuple):
             return 0.0
         rate, peak = self.bandwidth, peaks.cache_bandwidth
         if self.bound == "compute":
-            rate, peak = self.flop_rate, matrix_roof(self.dtype, peaks, tf32=self.tf32)
+            rate, peak = self.flop_rate, find_matrix_roof(self.dtype, peaks, tf32=self.tf32)
         return rate / peak if rate and peak else 0.0
 
 
-def rate_of(module: ModuleRecord, kernel: Kernel) -> KernelRate:
+def describe_rate(module: ModuleRecord, kernel: Kernel) -> KernelRate:
     """The rates of a kernel of a module, by its time in the step if it is known."""
     time_s, roof = kernel.time_s if kernel.step_time_s is None else kernel.step_time_s, kernel.roof
     rates = roof.bandwidth, roof.flop_rate, roof.peak_share
     return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates)
 
 
-def refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: float = 0.0) -> frozenset[Roof]:
+def find_refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: float = 0.0) -> frozenset[Roof]:
     """The roofs that kernels exceed that take at least :data:`BEYOND_TIME` of the time of all.
 
     Args:
@@ -257,23 +257,23 @@ def refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: fl
     return frozenset(roof for roof, time_s in beyond_s.items() if time_s and time_s >= BEYOND_TIME * whole_s)
 
 
-def rates_of(modules: Iterable[ModuleRecord]) -> Iterator[KernelRate]:
+def list_rates(modules: Iterable[ModuleRecord]) -> Iterator[KernelRate]:
     """The rates of all kernels."""
-    return (rate_of(module, kernel) for module in modules for kernel in module.kernels)
+    return (describe_rate(module, kernel) for module in modules for kernel in module.kernels)
 
 
-def without_bounds(modules: Iterable[ModuleRecord], roofs: Set[Roof]) -> tuple[ModuleRecord, ...]:
+def leave_out_bounds(modules: Iterable[ModuleRecord], roofs: Set[Roof]) -> tuple[ModuleRecord, ...]:
     """The modules, without shares of these roofs and without gain limits at them."""
     if not roofs:
         return tuple(modules)
     return tuple(
-        replace(module, kernels=tuple(_without_bound(module, kernel, roofs) for kernel in module.kernels))
+        replace(module, kernels=tuple(_leave_out_bound(module, kernel, roofs) for kernel in module.kernels))
         for module in modules
     )
 
 
-def _without_bound(module: ModuleRecord, kernel: Kernel, roofs: Set[Roof]) -> Kernel:
-    if rate_of(module, kernel).roof not in roofs:
+def _leave_out_bound(module: ModuleRecord, kernel: Kernel, roofs: Set[Roof]) -> Kernel:
+    if describe_rate(module, kernel).roof not in roofs:
         return kernel
     return replace(kernel, roof=replace(kernel.roof, peak_share=None, gain_limit_s=None))
 

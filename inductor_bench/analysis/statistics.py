@@ -19,7 +19,8 @@ from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Ratio, Sav
 
 CONFIDENCE = 0.95
 VERDICT_CONFIDENCE = 0.995
-"""Confidence of the interval that a verdict uses. High, so that a config compared with itself is rarely faster."""
+"""The confidence of the interval that a verdict uses. It is high, so that a config is rarely called faster than
+itself."""
 
 EFFECT = 0.01
 SHORT_EFFECT = 0.03
@@ -37,7 +38,7 @@ def summarize(samples: Sequence[float]) -> Timing:
     Args:
         samples: seconds, in the order in which they were taken.
     """
-    low, high = median_interval(samples)
+    low, high = compute_median_interval(samples)
     middle = statistics.median(samples)
     return Timing(
         median_s=middle,
@@ -50,7 +51,7 @@ def summarize(samples: Sequence[float]) -> Timing:
     )
 
 
-def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+def compute_median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The narrowest symmetric pair of ranked samples that encloses the median with at least this confidence.
 
     Returns:
@@ -61,7 +62,7 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     return ordered[trimmed], ordered[-1 - trimmed]
 
 
-def samples_needed(confidence: float) -> int:
+def count_needed_samples(confidence: float) -> int:
     """The smallest number of samples whose extremes enclose the median with this confidence."""
     return 1 + math.ceil(-math.log2(1 - confidence))
 
@@ -78,7 +79,9 @@ def _count_trimmed(count: int, confidence: float) -> int:
     return min(found, (count - 1) // 2)
 
 
-def paired_ratio(times: Sequence[float], others: Sequence[float], confidence: float = VERDICT_CONFIDENCE) -> Ratio:
+def compute_paired_ratio(
+    times: Sequence[float], others: Sequence[float], confidence: float = VERDICT_CONFIDENCE
+) -> Ratio:
     """The median of the ratios of ``times`` to ``others``, with its confidence interval.
 
     Disturbances that both samples of a pair share (a lower clock, another process) cancel.
@@ -94,27 +97,27 @@ def paired_ratio(times: Sequence[float], others: Sequence[float], confidence: fl
     ratios = [time / other for time, other in zip(times, others, strict=True) if other > 0]
     if not ratios:
         raise ValueError("no pairs of samples")
-    low, high = median_interval(ratios, confidence)
+    low, high = compute_median_interval(ratios, confidence)
     return Ratio(statistics.median(ratios), low, high, len(ratios))
 
 
-def smallest_effect(time_s: float) -> float:
+def find_smallest_effect(time_s: float) -> float:
     """The smallest relative difference that counts for a kernel of this time in seconds."""
     return EFFECT if time_s >= SHORT_S else SHORT_EFFECT
 
 
-def verdict(ratio: Ratio, effect: float = EFFECT) -> str:
+def find_verdict(ratio: Ratio, effect: float = EFFECT) -> str:
     """Decides from the ratio of a kernel's time to another's: ``faster``, ``slower``, ``same`` or ``undecided``.
 
     ``faster`` and ``slower`` need an interval that excludes 1 and a median difference of at least ``effect``. ``same``
     needs an interval within ``effect`` of 1.
     """
-    enough = ratio.pairs >= samples_needed(VERDICT_CONFIDENCE)
+    enough = ratio.pairs >= count_needed_samples(VERDICT_CONFIDENCE)
     return judge_ratio(ratio.median, ratio.low, ratio.high, effect) if enough else "undecided"
 
 
 def judge_ratio(middle: float, low: float, high: float, effect: float) -> str:
-    """The verdict of :func:`verdict` from the middle of a ratio and the ends of its interval."""
+    """The verdict of :func:`find_verdict` from the middle of a ratio and the ends of its interval."""
     if high < 1 and middle <= 1 - effect:
         return "faster"
     if low > 1 and middle >= 1 + effect:
@@ -164,12 +167,12 @@ def measure_saving(samples: Sequence[TimedStep]) -> Saving | None:
 
     Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels.
     """
-    pairs = _pairs(samples)
+    pairs = _pair_samples(samples)
     if not pairs:
         return None
     differences = [own - tuned for own, tuned in pairs]
     own_s = statistics.median(own for own, _ in pairs)
-    low, high = median_interval(differences, CONFIDENCE)
+    low, high = compute_median_interval(differences, CONFIDENCE)
     middle = statistics.median(differences)
     return Saving(
         own_s=own_s,
@@ -182,7 +185,7 @@ def measure_saving(samples: Sequence[TimedStep]) -> Saving | None:
     )
 
 
-def _pairs(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:
+def _pair_samples(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:
     """Own and tuned times of neighbours; each sample is in one pair."""
     pairs, waiting = [], None
     for sample in samples:
@@ -197,9 +200,9 @@ def _pairs(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:
 
 def _judge(differences: Sequence[float], middle: float, own_s: float, shown_low: float, shown_high: float) -> str:
     """The verdict by a surer interval than the one that is shown; undecided if the two say different things."""
-    if len(differences) < samples_needed(VERDICT_CONFIDENCE):
+    if len(differences) < count_needed_samples(VERDICT_CONFIDENCE):
         return UNDECIDED
-    low, high = median_interval(differences, VERDICT_CONFIDENCE)
+    low, high = compute_median_interval(differences, VERDICT_CONFIDENCE)
     effect = STEP_EFFECT * own_s
     if low > 0 and middle >= effect:
         return SAVES
@@ -294,12 +297,12 @@ def level_at(times: Sequence[float], place: int) -> Level:
     begin, end, place = 0, len(times), min(place, len(times) - 1)
     while (change := find_change(times[begin:end])) is not None:
         begin, end = (begin, begin + change) if place < begin + change else (begin + change, end)
-    return Level(begin, end, typical_time(times[begin:end]))
+    return Level(begin, end, compute_typical_time(times[begin:end]))
 
 
-def typical_time(times: Sequence[float]) -> float:
+def compute_typical_time(times: Sequence[float]) -> float:
     """The median of step times; their mean if they come in two groups, or vary widely: a profile averages them, too."""
-    means = len(groups_of(times)) == 2 or vary_widely(times)
+    means = len(find_groups(times)) == 2 or vary_widely(times)
     return statistics.mean(times) if means else statistics.median(times)
 
 
@@ -311,7 +314,7 @@ def vary_widely(times: Sequence[float]) -> bool:
     return high - low >= MIDDLE_HALF * middle > 0
 
 
-def groups_of(times: Sequence[float]) -> list[list[float]]:
+def find_groups(times: Sequence[float]) -> list[list[float]]:
     """The step times in two groups if these are far apart; else in one."""
     ordered = sorted(times)
     if len(ordered) < LEAST_STEPS:
@@ -332,22 +335,22 @@ def find_change(times: Sequence[float]) -> int | None:
     count = len(times)
     if count < 2 * LEAST_STEPS:
         return None
-    ranks = _ranks(times)
+    ranks = _rank_values(times)
     sums = list(itertools.accumulate(ranks))
     excess = max(abs(2 * sums[place - 1] - place * (count + 1)) for place in range(1, count))
     if 2 * math.exp(-6 * excess**2 / (count**3 + count**2)) >= CHANCE:
         return None
-    before, after = _errors_of_prefixes(times), _errors_of_prefixes(times[::-1])
+    before, after = _compute_errors_of_prefixes(times), _compute_errors_of_prefixes(times[::-1])
     errors = {at: before[at] + after[count - at] for at in range(LEAST_STEPS, count - LEAST_STEPS + 1)}
     least = (1 + ROUNDING) * min(errors.values())
-    place = min((at for at, error in errors.items() if error <= least), key=lambda at: _step_error(times, at))
+    place = min((at for at, error in errors.items() if error <= least), key=lambda at: _compute_step_error(times, at))
     first, second = statistics.median(times[:place]), statistics.median(times[place:])
-    if abs(second - first) < LEAST_CHANGE * first or _step_error(times, place) >= _line_error(times):
+    if abs(second - first) < LEAST_CHANGE * first or _compute_step_error(times, place) >= _compute_line_error(times):
         return None
     return place
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def _rank_values(values: Sequence[float]) -> list[float]:
     """The rank of each value, from 1; equal values share their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
@@ -358,7 +361,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def _errors_of_prefixes(values: Sequence[float]) -> list[float]:
+def _compute_errors_of_prefixes(values: Sequence[float]) -> list[float]:
     """The sum of the distances to the median, of the first 0, 1, 2, … values; with an error of rounding."""
     lower: list[float] = []  # negative, so that the largest comes first
     upper: list[float] = []
@@ -376,11 +379,11 @@ def _errors_of_prefixes(values: Sequence[float]) -> list[float]:
     return errors
 
 
-def _step_error(times: Sequence[float], place: int) -> float:
+def _compute_step_error(times: Sequence[float], place: int) -> float:
     levels = [(part, statistics.median(part)) for part in (times[:place], times[place:])]
     return math.fsum(abs(value - level) for part, level in levels for value in part)
 
 
-def _line_error(times: Sequence[float]) -> float:
+def _compute_line_error(times: Sequence[float]) -> float:
     slope, offset = statistics.linear_regression(range(len(times)), times)
     return math.fsum(abs(value - offset - slope * place) for place, value in enumerate(times))

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.base import Category, Failure
 from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
 from ..records.run import COLLECTIVE, GRAPH, IDLE, LAUNCHING, QUEUED, Part, Prediction, Program, RankSteps, Run
@@ -72,7 +72,7 @@ class GraphUse:
         return self.calls > 0 and self.replays >= 0.5 * self.calls
 
 
-def step_of(run: Run) -> Program | None:
+def find_step(run: Run) -> Program | None:
     """The program whose step is the currency of a run; ``None`` if no step was profiled."""
     return run.program if run.program is not None and run.program.parts else None
 
@@ -80,17 +80,17 @@ def step_of(run: Run) -> Program | None:
 def is_uncompiled(run: Run) -> bool:
     """Whether a program has steps, and compiled nothing."""
     captured = run.capture.printed or run.capture.structured or run.modules
-    return run.program is not None and not captured and not parts_of(run, GRAPH)
+    return run.program is not None and not captured and not list_parts(run, GRAPH)
 
 
 def is_beside_step(run: Run, failure: Failure) -> bool:
     """Whether a failure concerns only a module's own run, if the program's step answers what was asked."""
-    return failure.stage == "profile" and failure.kind != "interrupted" and step_of(run) is not None
+    return failure.stage == "profile" and failure.kind != "interrupted" and find_step(run) is not None
 
 
-def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
+def compute_cost(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
     """The cost of a kernel in the step, or in one iteration of its graph if there is no step."""
-    if step_of(run) is None:
+    if find_step(run) is None:
         return Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, module.program_calls or 1)
     calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
     if kernel.roof.gain_limit_s is None or not kernel.calls:
@@ -98,14 +98,14 @@ def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
     return Cost(calls, time_s, kernel.roof.gain_limit_s * calls / kernel.calls, saving=kernel.saving)
 
 
-def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
+def sum_by_category(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
     """The graph's categories. In the step, ``share`` refers to the graph's kernels, ``wall_share`` to the step."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None:
         return module.categories
     groups: dict[Category, list[Cost]] = {}
     for kernel in module.kernels:
-        cost = cost_of(run, module, kernel)
+        cost = compute_cost(run, module, kernel)
         if cost.time_s:
             groups.setdefault(kernel.category, []).append(cost)
     whole = sum(cost.time_s for costs in groups.values() for cost in costs)
@@ -116,15 +116,15 @@ def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]
     return tuple(sorted(totals, key=lambda total: -total.time_s))
 
 
-def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
+def find_graph_use(run: Run, module: ModuleRecord) -> GraphUse:
     """The use of a graph in the step; nothing if the step does not call it, or if there is no step."""
-    parts = [part for part in parts_of(run, GRAPH) if part.graph == module.slug]
+    parts = [part for part in list_parts(run, GRAPH) if part.graph == module.slug]
     return GraphUse(
         *(sum(getattr(part, name) for part in parts) for name in ("calls", "time_s", "share", "replays", "launches"))
     )
 
 
-def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tuple[float, float]:
+def list_step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tuple[float, float]:
     """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` if there is none.
 
     Args:
@@ -135,43 +135,43 @@ def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tu
         category: the category of the kernel.
     """
     module = next((module for module in run.modules if module.label == label), None)
-    if step_of(run) is None or module is None:
+    if find_step(run) is None or module is None:
         return 1.0, 1.0
     for kernel in module.kernels:
         if kernel.kernel_id == kernel_id and kernel.calls and kernel.time_s:
             return (kernel.step_calls or 0.0) / kernel.calls, (kernel.step_time_s or 0.0) / kernel.time_s
-    calls = graph_use(run, module).calls
+    calls = find_graph_use(run, module).calls
     alike = [kernel for kernel in module.kernels if kernel.category == category and kernel.time_s]
     own_s = sum(kernel.time_s for kernel in alike)
     return calls, sum(kernel.step_time_s or 0.0 for kernel in alike) / own_s if own_s else calls
 
 
-def parts_of(run: Run, *kinds: str) -> list[Part]:
+def list_parts(run: Run, *kinds: str) -> list[Part]:
     """The parts of these kinds, the longest first; none if there is no step."""
-    program = step_of(run)
+    program = find_step(run)
     found = [part for part in program.parts if part.kind in kinds] if program else []
     return sorted(found, key=lambda part: -part.time_s)
 
 
-def part_time_s(run: Run, *kinds: str) -> float:
+def sum_part_times_s(run: Run, *kinds: str) -> float:
     """The seconds of the step in parts of these kinds."""
-    return sum(part.time_s for part in parts_of(run, *kinds))
+    return sum(part.time_s for part in list_parts(run, *kinds))
 
 
-def idle_labels(run: Run) -> dict[str, float]:
+def sum_idle_by_label(run: Run) -> dict[str, float]:
     """What the host did while the device was idle, with seconds of the step, the longest first."""
     times: dict[str, float] = {}
-    for part in parts_of(run, IDLE):
+    for part in list_parts(run, IDLE):
         times[part.label] = times.get(part.label, 0.0) + part.time_s
     return dict(sorted(times.items(), key=lambda item: -item[1]))
 
 
-def divides_idle_time(run: Run) -> bool:
+def has_idle_kinds(run: Run) -> bool:
     """Whether it is known how unprofiled steps divide their idle time: by samples, or by a profile that slowed little.
 
     A profile that slows the host makes some of its work longer than other work.
     """
-    program = step_of(run)
+    program = find_step(run)
     if program is None:
         return False
     sampled = program.host is not None and bool(program.host.stretches)
@@ -179,25 +179,25 @@ def divides_idle_time(run: Run) -> bool:
     return sampled or max(ratios, default=1.0) <= SLOWED
 
 
-def idle_share(run: Run) -> float:
+def compute_idle_share(run: Run) -> float:
     """The share of the step in which the device is idle, 0 to 1."""
-    program = step_of(run)
-    return part_time_s(run, IDLE) / program.step_time_s if program and program.step_time_s else 0.0
+    program = find_step(run)
+    return sum_part_times_s(run, IDLE) / program.step_time_s if program and program.step_time_s else 0.0
 
 
-def host_idle_share(run: Run) -> float:
+def compute_host_idle_share(run: Run) -> float:
     """The share of the step in which the device waits for the host; between two launched kernels it does not."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None or not program.step_time_s:
         return 0.0
-    return sum(time_s for label, time_s in idle_labels(run).items() if label != QUEUED) / program.step_time_s
+    return sum(time_s for label, time_s in sum_idle_by_label(run).items() if label != QUEUED) / program.step_time_s
 
 
 def runs_on_host(run: Run) -> bool:
     """Whether the program's device is the host itself."""
     devices = [rank.device for rank in run.program.ranks] if run.program else []
     devices += [module.device for module in run.modules]
-    return bool(devices) and device_of(devices[0]).runs_on_host
+    return bool(devices) and find_device(devices[0]).runs_on_host
 
 
 def replay_limit_s(run: Run, slugs: Collection[str]) -> float:
@@ -205,8 +205,8 @@ def replay_limit_s(run: Run, slugs: Collection[str]) -> float:
 
     The host launches graphs while the device waits for that, or runs their kernels.
     """
-    labels = idle_labels(run)
-    working_s = sum(part.time_s for part in parts_of(run, GRAPH) if part.graph in slugs)
+    labels = sum_idle_by_label(run)
+    working_s = sum(part.time_s for part in list_parts(run, GRAPH) if part.graph in slugs)
     return labels.get(LAUNCHING, 0.0) + labels.get(QUEUED, 0.0) + working_s
 
 
@@ -220,14 +220,14 @@ def host_sets_pace(run: Run) -> bool:
 
     It is not known of a GPU that others used, too.
     """
-    if step_of(run) is None or runs_on_host(run) or is_shared(run):
+    if find_step(run) is None or runs_on_host(run) or is_shared(run):
         return False
-    return host_idle_share(run) > HOST_SETS_PACE
+    return compute_host_idle_share(run) > HOST_SETS_PACE
 
 
-def prediction_of(run: Run, kind: str) -> Prediction | None:
+def find_prediction(run: Run, kind: str) -> Prediction | None:
     """What the findings of a kind would save of the step, the one that saves most; ``None`` if none was simulated."""
-    program = step_of(run)
+    program = find_step(run)
     found = [one for one in program.predictions if one.kind == kind] if program else []
     return max(found, key=lambda one: one.saving_s, default=None)
 
@@ -245,17 +245,17 @@ def is_simulated(run: Run) -> bool:
     return any(one.saving.step_saving_s is not None for module in run.modules for one in module.kernels)
 
 
-def kernels_save(run: Run) -> bool:
+def is_worth_faster_kernels(run: Run) -> bool:
     """Whether faster generated kernels shorten the step; without a simulation, unless the host sets its pace."""
-    program, predicted = step_of(run), prediction_of(run, GENERATED_KERNELS)
+    program, predicted = find_step(run), find_prediction(run, GENERATED_KERNELS)
     if program is None or predicted is None:
         return not host_sets_pace(run)
     return predicted.saving_s >= WORTH_TUNING * program.step_time_s
 
 
-def alone_ratio(run: Run, kernel: Kernel) -> float | None:
+def compute_alone_ratio(run: Run, kernel: Kernel) -> float | None:
     """The time of a call by itself divided by its time in the program; ``None`` if either is unknown."""
-    slowdown = kernel.step_slowdown if step_of(run) is not None else None
+    slowdown = kernel.step_slowdown if find_step(run) is not None else None
     return 1 / slowdown if slowdown is not None else None
 
 
@@ -264,7 +264,7 @@ def is_far_off(ratio: float | None) -> bool:
     return ratio is not None and abs(ratio - 1) > FAR_OFF
 
 
-def eager_ratio(program: Program) -> float | None:
+def compute_eager_ratio(program: Program) -> float | None:
     """The time of an eager step divided by that of a compiled one; ``None`` if the program was not run eagerly.
 
     It is exactly 1 if the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
@@ -274,20 +274,20 @@ def eager_ratio(program: Program) -> float | None:
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
     ratio = program.eager_step_time_s / program.step_time_s
-    medians = median_steps(program)
+    medians = compute_median_steps(program)
     ratios = [ratio, medians[1] / medians[0]] if medians else [ratio]
-    least = max(EQUAL_STEPS, step_spread(program))
+    least = max(EQUAL_STEPS, compute_step_spread(program))
     return ratio if min(ratios) > 1 + least or max(ratios) < 1 - least else 1.0
 
 
-def median_steps(program: Program) -> tuple[float, float] | None:
+def compute_median_steps(program: Program) -> tuple[float, float] | None:
     """The medians of the compiled and of the eager steps in seconds; ``None`` if either is unknown."""
     compiled_s = statistics.median(program.step_times_s) if program.step_times_s else 0.0
     eager_s = program.eager_median_step_time_s
     return (compiled_s, eager_s) if compiled_s and eager_s is not None else None
 
 
-def step_spread(program: Program) -> float:
+def compute_step_spread(program: Program) -> float:
     """The width of the middle half of the timed steps, as a share of their median."""
     if len(program.step_times_s) < 2:
         return 0.0
@@ -302,7 +302,7 @@ EQUAL = 0.02
 """Difference of two ranks' step times, as a share of the longer one, up to which collectives keep them in step."""
 
 
-def pace_setter(ranks: Sequence[RankSteps]) -> RankSteps:
+def find_pace_setter(ranks: Sequence[RankSteps]) -> RankSteps:
     """The rank that the others wait for.
 
     Of the ranks whose steps are as long as the longest, it spends the least time in exposed collectives: in these a
@@ -311,20 +311,20 @@ def pace_setter(ranks: Sequence[RankSteps]) -> RankSteps:
     profiled = [rank for rank in ranks if rank.parts] or ranks
     longest = max(rank.step_time_s for rank in profiled)
     as_long = [rank for rank in profiled if rank.step_time_s >= (1 - EQUAL) * longest]
-    return min(as_long, key=lambda rank: (exposed_s(rank), -rank.step_time_s))
+    return min(as_long, key=lambda rank: (compute_exposed_s(rank), -rank.step_time_s))
 
 
-def exposed_s(rank: RankSteps) -> float:
+def compute_exposed_s(rank: RankSteps) -> float:
     """Seconds of the step in collectives that no other work hides."""
     return sum(part.time_s for part in rank.parts if part.kind == COLLECTIVE)
 
 
-def idle_s(rank: RankSteps) -> float:
+def find_idle_s(rank: RankSteps) -> float:
     """Seconds of the step in which the rank's device is idle."""
     return sum(part.time_s for part in rank.parts if part.kind == IDLE)
 
 
-def work_s(rank: RankSteps) -> float:
+def compute_work_s(rank: RankSteps) -> float:
     """Seconds of the step in which the rank's device computes or copies: neither idle nor only in collectives."""
     return sum(part.time_s for part in rank.parts if part.kind not in (COLLECTIVE, IDLE))
 
@@ -332,7 +332,7 @@ def work_s(rank: RankSteps) -> float:
 # Times of graphs: one iteration, one step of the program, and the whole program. Pure functions of a record.
 
 
-def module_time_s(module: ModuleRecord) -> float:
+def find_module_time_s(module: ModuleRecord) -> float:
     """The seconds of one iteration of a graph: the longer of wall time and busy time.
 
     The busy time is longer if the profiler slowed the kernels.
@@ -341,17 +341,21 @@ def module_time_s(module: ModuleRecord) -> float:
     return longer or sum(kernel.time_s for kernel in module.kernels)
 
 
-def whole_time_s(run: Run) -> float:
+def compute_whole_time_s(run: Run) -> float:
     """The seconds that shares of the whole refer to: the program's step, else one iteration of each graph."""
-    program = step_of(run)
-    return program.step_time_s if program else sum(module_time_s(module) for module in run.modules)
+    program = find_step(run)
+    return program.step_time_s if program else sum(find_module_time_s(module) for module in run.modules)
 
 
-def weight_s(run: Run, module: ModuleRecord) -> float:
+def compute_weight_s(run: Run, module: ModuleRecord) -> float:
     """The seconds that a graph takes in the step, else in the captured program: one iteration times its calls."""
-    return graph_use(run, module).time_s if step_of(run) else module_time_s(module) * (module.program_calls or 1)
+    return (
+        find_graph_use(run, module).time_s
+        if find_step(run)
+        else find_module_time_s(module) * (module.program_calls or 1)
+    )
 
 
 def calls_differ(run: Run) -> bool:
     """Whether the program called some graphs more often than others; the step tells the calls if there is one."""
-    return step_of(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1
+    return find_step(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..devices.nvidia import ELEMENTS_OF_THREAD, NVIDIA, THREADS_OF_WARP
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..messages.job_requests import WorkerRequest
 from ..messages.kernel_requests import (
@@ -76,7 +76,7 @@ def default_config(source: str, recorded: Mapping[str, Any]) -> Config:
     return config
 
 
-def variant_axes(source: str, recorded: Mapping[str, Any], processors: int, widths: Sequence[int]) -> Axes:
+def list_variant_axes(source: str, recorded: Mapping[str, Any], processors: int, widths: Sequence[int]) -> Axes:
     """The values of each field that can be varied, the present value first.
 
     Args:
@@ -89,16 +89,16 @@ def variant_axes(source: str, recorded: Mapping[str, Any], processors: int, widt
     axes: Axes = {}
     if _PARALLEL.search(source):
         powers = [2**exponent for exponent in range(processors.bit_length()) if 2**exponent <= processors]
-        axes["threads"] = _first(now["threads"], [*powers, processors])
+        axes["threads"] = _put_first(now["threads"], [*powers, processors])
     if "schedule" in now and now["threads"] > 1:
-        axes["schedule"] = _first(now["schedule"], SCHEDULES)
-    axes["flags"] = _first(now["flags"], FLAGS)
+        axes["schedule"] = _put_first(now["schedule"], SCHEDULES)
+    axes["flags"] = _put_first(now["flags"], FLAGS)
     if "vector_bits" in now and not _TILED.search(source):
-        axes["vector_bits"] = _first(now["vector_bits"], [bits for bits in widths if bits < now["vector_bits"]])
+        axes["vector_bits"] = _put_first(now["vector_bits"], [bits for bits in widths if bits < now["vector_bits"]])
     return {name: values for name, values in axes.items() if len(values) > 1}
 
 
-def _first(value: Any, others: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+def _put_first(value: Any, others: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys([value, *others]))
 
 
@@ -111,13 +111,13 @@ def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str,
     now, changed = default_config(source, recorded), dict(recorded)
     _check(config)
     if config["threads"] != now["threads"]:
-        source = _with_threads(source, recorded, config["threads"])
+        source = _set_threads(source, recorded, config["threads"])
         changed["threads"] = config["threads"]
         changed["literal_threads"] = config["threads"] if recorded.get("literal_threads") else None
     if config.get("schedule") != now.get("schedule"):
-        source = _with_schedule(source, config["schedule"])
+        source = _set_schedule(source, config["schedule"])
     if config.get("vector_bits") != now.get("vector_bits"):
-        source = _with_lanes(source, now["vector_bits"] // 32, config["vector_bits"] // 32)
+        source = _set_lanes(source, now["vector_bits"] // 32, config["vector_bits"] // 32)
         changed["vector_bits"] = config["vector_bits"]
     if config["flags"] != now["flags"]:
         source = source.replace(_UNROLL, "")
@@ -137,7 +137,7 @@ def _check(config: Config) -> None:
         raise UnfitVariantError(f"{bits!r} is no width of vectors")
 
 
-def with_fixed_threads(source: str, threads: int) -> str:
+def fix_threads(source: str, threads: int) -> str:
     """The source with its number of threads at each parallel region, whatever the process's own number is.
 
     Arrays per thread have room for these threads only.
@@ -145,7 +145,7 @@ def with_fixed_threads(source: str, threads: int) -> str:
     return _REGION.sub(lambda match: f"{match[0]} num_threads({threads})", source)
 
 
-def _with_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str:
+def _set_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str:
     """The source for another number of threads, with its arrays per thread resized."""
     literal = recorded.get("literal_threads")
     if not literal:
@@ -171,7 +171,7 @@ def _with_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str
     return source
 
 
-def _with_schedule(source: str, schedule: str) -> str:
+def _set_schedule(source: str, schedule: str) -> str:
     def write(match: re.Match[str]) -> str:
         clauses = re.sub(r"\s*schedule\([^)]*\)", "", match["clauses"])
         return f"#pragma omp for{clauses}" + (f" schedule({schedule})" if schedule != SCHEDULES[0] else "")
@@ -179,7 +179,7 @@ def _with_schedule(source: str, schedule: str) -> str:
     return _SHARED_LOOP.sub(write, source)
 
 
-def _with_lanes(source: str, lanes: int, fewer: int) -> str:
+def _set_lanes(source: str, lanes: int, fewer: int) -> str:
     """The source with vectors of ``fewer`` floats instead of vectors of ``lanes`` floats."""
     if _TILED.search(source):
         raise UnfitVariantError("it works on tiles of whole vectors")
@@ -209,14 +209,14 @@ _REACH = {"NUM_STAGES": 2}  # two steps: three stages may be faster than one eve
 def neighbours(config: Config, ladders: Ladders) -> list[Config]:
     """The configurations one step of Inductor's coordinate descent away from ``config``."""
     found = []
-    for key, values in _including(config, ladders).items():
+    for key, values in _add_config_values(config, ladders).items():
         place, reach = values.index(config[key]), _REACH.get(key, 1)
         near = [*values[place + 1 : place + 1 + reach], *values[max(place - reach, 0) : place]]
         found += [{**config, key: value} for value in near]
     return found
 
 
-def grid(now: Config, ladders: Ladders, fixed_elements: int = 1) -> list[Config]:
+def list_grid(now: Config, ladders: Ladders, fixed_elements: int = 1) -> list[Config]:
     """Every sound combination of the ladders' values except ``now``.
 
     The configurations nearest to ``now`` come first, so that a budget leaves out the farthest.
@@ -226,10 +226,10 @@ def grid(now: Config, ladders: Ladders, fixed_elements: int = 1) -> list[Config]
         ladders: the ladders of the fields to vary.
         fixed_elements: the elements of a block in the directions that no field sets.
     """
-    kept = _narrowed(now, _including(now, ladders))
+    kept = _narrow_ladders(now, _add_config_values(now, ladders))
     every = [{**now, **dict(zip(kept, values, strict=True))} for values in itertools.product(*kept.values())]
     sound = [config for config in every if config != now and is_sound(config, fixed_elements)]
-    return sorted(sound, key=lambda config: sum(_steps(kept[field], now[field], config[field]) for field in kept))
+    return sorted(sound, key=lambda config: sum(_list_steps(kept[field], now[field], config[field]) for field in kept))
 
 
 def is_sound(config: Config, fixed_elements: int = 1) -> bool:
@@ -245,12 +245,12 @@ def is_sound(config: Config, fixed_elements: int = 1) -> bool:
     return busy and elements <= min(threads * ELEMENTS_OF_THREAD, MOST_ELEMENTS)
 
 
-def _including(config: Config, ladders: Ladders) -> dict[str, list[int]]:
+def _add_config_values(config: Config, ladders: Ladders) -> dict[str, list[int]]:
     """The ladders of the configuration's fields, extended by the configuration's own values."""
     return {field: sorted({*values, config[field]}) for field, values in ladders.items() if field in config}
 
 
-def _narrowed(now: Config, ladders: Ladders) -> dict[str, list[int]]:
+def _narrow_ladders(now: Config, ladders: Ladders) -> dict[str, list[int]]:
     """The ladders, cut to ``MOST_COMBINATIONS`` combinations: the longest loses its end far from ``now`` first."""
     kept = {field: list(values) for field, values in ladders.items()}
     while math.prod(map(len, kept.values())) > MOST_COMBINATIONS:
@@ -260,7 +260,7 @@ def _narrowed(now: Config, ladders: Ladders) -> dict[str, list[int]]:
     return kept
 
 
-def _steps(values: Sequence[int], one: int, other: int) -> int:
+def _list_steps(values: Sequence[int], one: int, other: int) -> int:
     return abs(list(values).index(one) - list(values).index(other))
 
 
@@ -308,11 +308,11 @@ class TritonVariants:
 
     def listed_by_default(self) -> list[Config]:
         """The configurations that Inductor tries without max-autotune, except ``now``."""
-        return [config for config in unique(self.default) if config != self.now]
+        return [config for config in keep_unique(self.default) if config != self.now]
 
     def listed_by_max_autotune(self) -> list[Config]:
         """The configurations that Inductor tries with or without max-autotune, except ``now``."""
-        return [config for config in unique([*self.default, *self.max]) if config != self.now]
+        return [config for config in keep_unique([*self.default, *self.max]) if config != self.now]
 
     def neighbours(self, config: Config) -> list[Config]:
         """The configurations one step of Inductor's coordinate descent away."""
@@ -320,8 +320,8 @@ class TritonVariants:
 
     def nearest_first(self, config: Config) -> Iterator[Config]:
         """The configurations that Inductor lists, then all other sound configurations, the nearest first."""
-        every = [*self.listed_by_max_autotune(), *grid(config, self.ladders, self.fixed_elements)]
-        return (one for one in unique(every) if one != self.now)
+        every = [*self.listed_by_max_autotune(), *list_grid(config, self.ladders, self.fixed_elements)]
+        return (one for one in keep_unique(every) if one != self.now)
 
     def change(self, config: Config) -> VariantChange:
         return VariantChange(config)
@@ -348,7 +348,7 @@ class TritonVariants:
         return notes
 
 
-def unique(configs: Iterable[Config]) -> list[Config]:
+def keep_unique(configs: Iterable[Config]) -> list[Config]:
     """The configurations without duplicates; the order of their fields does not matter."""
     found: dict[frozenset[tuple[str, Any]], Config] = {}
     for config in configs:
@@ -361,12 +361,12 @@ def unique(configs: Iterable[Config]) -> list[Config]:
 
 def find_library_variants(facts: VariantFacts, wide: bool) -> Questions:
     """The variants of a library call; ``wide`` includes Inductor's exhaustive choices."""
-    if device_of(facts.device).runs_on_host:
-        return thread_variants(facts)
+    if find_device(facts.device).runs_on_host:
+        return list_thread_variants(facts)
     return library_variants((yield partial(ListLibraryConfigs, wide=wide)))
 
 
-def thread_variants(facts: VariantFacts) -> ThreadVariants:
+def list_thread_variants(facts: VariantFacts) -> ThreadVariants:
     """The variants of a library call on a CPU: the recorded number of threads, and the powers of two."""
     now = facts.recorded.threads or facts.processors
     powers = [2**exponent for exponent in range(facts.processors.bit_length())]
@@ -456,7 +456,7 @@ def find_cpp_variants(facts: VariantFacts, wide: bool) -> Questions:
     """The variants of a C++ kernel, all of which come from its text: nothing is asked, and ``wide`` is unused."""
     yield from ()
     cpp = facts.recorded.cpp
-    axes = variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
+    axes = list_variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
     return CppVariants(facts.source, cpp, default_config(facts.source, cpp), axes)
 
 
@@ -486,7 +486,7 @@ LANGUAGES: dict[str, Callable[[VariantFacts, bool], Questions]] = {
     "operator": find_library_variants,
     "triton": find_triton_variants,
 }
-"""The finder of variants for each language. Its arguments are those of :func:`search_variants`."""
+"""The function that finds variants, for each language. It takes the same arguments as :func:`search_variants`."""
 
 
 def search_variants(facts: VariantFacts, wide: bool = False) -> Questions:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from ..analysis.statistics import VERDICT_CONFIDENCE, paired_ratio, samples_needed, smallest_effect, verdict
+from ..analysis.statistics import (
+    VERDICT_CONFIDENCE,
+    compute_paired_ratio,
+    count_needed_samples,
+    find_smallest_effect,
+    find_verdict,
+)
 from ..records.retune import BY_DEFAULT, Config, Ratio
 
 # The searches: generators that order the configurations of a kernel.
@@ -51,12 +57,12 @@ def try_max_autotune(space: Space) -> Search:
     yield space.listed_by_max_autotune()
 
 
-def descend(space: Space) -> Search:
+def search_by_descent(space: Space) -> Search:
     """Tries max-autotune's configurations, then the neighbours of the best until no neighbour is better."""
     yield from _descend_to_minimum(space)
 
 
-def exhaust(space: Space) -> Search:
+def search_exhaustively(space: Space) -> Search:
     """Descends, then tries all other configurations, those nearest to the best so far first."""
     best = yield from _descend_to_minimum(space)
     while True:
@@ -102,12 +108,12 @@ METHODS = {
         TuningMethod(
             name="coordesc",
             help="one knob after the other from the best so far",
-            search=descend,
+            search=search_by_descent,
         ),
         TuningMethod(
             name="exhaustive",
             help="all combinations",
-            search=exhaust,
+            search=search_exhaustively,
             wide=True,
         ),
     )
@@ -333,7 +339,7 @@ def _run_final(
     while True:
         finalists = yield from _run_rounds(finalists, plan.final_rounds, samples, runners)
         others = [one for one in finalists if one != default] if default in finalists else []
-        ratios = {one: paired_ratio(samples[one], samples[default]) for one in others}
+        ratios = {one: compute_paired_ratio(samples[one], samples[default]) for one in others}
         verdicts = {one: _judge(ratio, samples[default]) for one, ratio in ratios.items()}
         contender = min(others, key=lambda one: (verdicts[one] != "faster", ratios[one].median), default=None)
         enough = len(samples[default]) + plan.final_rounds > plan.most_final_rounds
@@ -348,13 +354,13 @@ def _run_final(
 
 
 def _judge(ratio: Ratio, default: Sequence[float]) -> str:
-    return verdict(ratio, smallest_effect(statistics.median(default)))
+    return find_verdict(ratio, find_smallest_effect(statistics.median(default)))
 
 
 # The rounds and limits of the races in which candidates are screened, and of the final.
 
 
-VERDICT_ROUNDS = samples_needed(VERDICT_CONFIDENCE)
+VERDICT_ROUNDS = count_needed_samples(VERDICT_CONFIDENCE)
 """The fewest rounds that give a verdict: 9."""
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)

@@ -16,7 +16,7 @@ import select
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError, WorkerSession
 from ..records.retune import Tuning
@@ -51,7 +51,7 @@ class Lane:
     @property
     def runs_on_host(self) -> bool:
         """Whether its device is known to be the host."""
-        return self.tuner.timing.is_known and device_of(self.tuner.device).runs_on_host
+        return self.tuner.timing.is_known and find_device(self.tuner.device).runs_on_host
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Pipeline:
         for device, pool in self._pools.items():
             for _ in pool.give_up():
                 pass
-            if pool.is_busy and device_of(device).runs_on_host:
+            if pool.is_busy and find_device(device).runs_on_host:
                 pool.end()
 
     def _fail_device(self, device: str, error: InductorBenchError | WorkerLostError) -> None:

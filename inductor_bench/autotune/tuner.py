@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerSession
 from ..messages.kernel_requests import TellFacts, VariantFacts
@@ -188,7 +188,7 @@ class Tuner:
     def _gives_way(self) -> bool:
         """Whether the end of the budget ends the search: one of many kernels, none of whose candidates is timed."""
         # A kernel of the host goes on, because the host times nothing before all candidates are compiled.
-        if self.pruning is None or device_of(self.device).runs_on_host or self._fastest(1) or not self.may_give_way():
+        if self.pruning is None or find_device(self.device).runs_on_host or self._fastest(1) or not self.may_give_way():
             return False
         return any(one.status in ("", "untried") for one in self.candidates[1:])
 

@@ -9,26 +9,26 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..analysis.limits import Slowdown, above_limit, slowdown_of_proof
-from ..analysis.optimization.result_words import program_command
+from ..analysis.limits import Slowdown, compute_slowdown_of_proof, judge_limit
+from ..analysis.optimization.result_words import write_program_command
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ApplyRequest
 from ..records.retune import Verification
 from ..report.formats import View
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
-from ..report.run.retune_document import states_document
-from ..report.terminal import document_text
+from ..report.run.retune_document import make_states_document
+from ..report.terminal import render_text
 from ..store.program_folders import OptimizationFolder
 from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
 from .presentation import (
     ResultFolder,
-    console_for,
-    fail_above_option,
-    format_option,
+    add_fail_above_option,
+    add_format_option,
+    add_request_options,
     limit_code,
+    make_console,
     make_request,
-    request_options,
     show,
 )
 
@@ -36,9 +36,9 @@ from .presentation import (
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)
 @click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
 @click.option("--known", is_flag=True, help="Instead of RUN: all tunings that are known for this machine.")
-@request_options(ApplyRequest)
-@fail_above_option("the step with them is longer by more")
-@format_option(FORMATS)
+@add_request_options(ApplyRequest)
+@add_fail_above_option("the step with them is longer by more")
+@add_format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the program's output, or the result.")
 @click.pass_context
@@ -77,7 +77,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     if run is not None and OptimizationFolder(run).exists():
         return _run_optimized(request, run, plain)
     form = FORMATS.get(values["format"])
-    with console_for(values, form) if request.verify else plain as console:
+    with make_console(values, form) if request.verify else plain as console:
         outcome = run_apply(request, console)
         if outcome.exit_code is None:
             show(form, outcome, View(columns=console.columns, limit=fail_above), console)
@@ -86,25 +86,27 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
             if outcome.problem is not None:
                 raise outcome.problem
         else:
-            for line in document_text(states_document(outcome.kernels), console.columns).splitlines():
+            for line in render_text(make_states_document(outcome.kernels), console.columns).splitlines():
                 console.remark(line)  # stdout is the program's
     if outcome.exit_code is not None:
         return outcome.exit_code
     if any(one.edit and not one.runs for one in outcome.kernels):
         return EXIT_FAILURE
-    return EXIT_OK if fail_above is None else limit_code([beyond(outcome.verification, fail_above)])
+    return EXIT_OK if fail_above is None else limit_code([exceeds_limit(outcome.verification, fail_above)])
 
 
-def beyond(found: Verification | None, limit: float) -> str:
+def exceeds_limit(found: Verification | None, limit: float) -> str:
     """What keeps the configs from a limit, a share of the step without them: ``slower``, ``undecided`` or nothing."""
-    return above_limit(slowdown_of_proof(found) if found is not None else Slowdown(), limit)
+    return judge_limit(compute_slowdown_of_proof(found) if found is not None else Slowdown(), limit)
 
 
 def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int:
     """Runs a program with the settings that ``optimize`` found."""
     from ..workflows.optimizing.optimized_program import run_optimized
 
-    example = f"inductor-bench apply {shlex.quote(str(folder))} -- {program_command(OptimizationFolder(folder).load())}"
+    example = (
+        f"inductor-bench apply {shlex.quote(str(folder))} -- {write_program_command(OptimizationFolder(folder).load())}"
+    )
     if not request.command:
         raise UsageError(f"{folder} has settings for a program, but no program was given", example, "missing-target")
     if request.verify:

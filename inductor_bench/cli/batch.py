@@ -10,17 +10,17 @@ import click
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.batch_record import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAITING, Batch
 from ..records.request import BatchRequest, ModelRequest
-from ..records.request_fields import list_help_lines
+from ..records.request_fields import write_list_help_lines
 from ..report.batch.batch_document import FORMATS
 from .presentation import (
     AutotuneCommand,
-    console_for,
-    format_option,
+    add_format_option,
+    add_request_options,
+    add_top_option,
+    make_console,
     make_request,
-    request_options,
     show_batch,
     take_view,
-    top_option,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ HELP = f"""Break every model of a list down, and say which kernels matter most i
 
 \b
 LIST has a model on each line, `NAME`, `NAME BATCH` or `NAME,BATCH`, or is YAML with `models:`. NAME is
-{list_help_lines(20)}
+{write_list_help_lines(20)}
   file.py:factory     as for `breakdown`; scripts are accepted, too
 
 The same command continues a batch that was interrupted or killed: it measures what is missing or failed.
@@ -42,24 +42,24 @@ out as typed, 130 after Ctrl-C.
 
 @click.command("batch", cls=AutotuneCommand, no_args_is_help=True, help=HELP)
 @click.argument("source", metavar="LIST", type=click.Path(path_type=Path))
-@request_options(BatchRequest)
-@format_option(FORMATS)
-@top_option("Families and kernels.")
-@request_options(BatchRequest, late=True)
+@add_request_options(BatchRequest)
+@add_format_option(FORMATS)
+@add_top_option("Families and kernels.")
+@add_request_options(BatchRequest, late=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(**values: Any) -> int:
     request = make_request(BatchRequest, values)
     name, view = take_view(values)
     form = FORMATS.get(name)
-    with console_for(values, form) as console:
+    with make_console(values, form) as console:
         from ..workflows.batch import find_secrets, plan_batch, run_batch
         from ..workflows.batch_state import report_batch
 
         if request.listing:
             requests = plan_batch(request)
             hidden = find_secrets(request, requests)
-            console.result("".join(f"{_line(model, hidden)}\n" for model in requests))
+            console.result("".join(f"{_write_line(model, hidden)}\n" for model in requests))
             return EXIT_OK
         outcome = run_batch(request, console)
         report = report_batch(outcome.folder.path)
@@ -74,9 +74,9 @@ def exit_code(batch: Batch) -> int:
     return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED, UNOPTIMIZED) else EXIT_OK
 
 
-def _line(request: ModelRequest, hidden: Redaction) -> str:
+def _write_line(request: ModelRequest, hidden: Redaction) -> str:
     from ..records.batch_record import BatchModel
-    from ..workflows.batch_state import breakdown_words
+    from ..workflows.batch_state import list_breakdown_words
 
-    options = breakdown_words(BatchModel(request))
+    options = list_breakdown_words(BatchModel(request))
     return f"{request.name:<40}  {' '.join([request.target, *options, *hidden.words(request.arguments)])}"

@@ -9,19 +9,19 @@ import click
 
 from ..analysis.step_costs import is_beside_step
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
-from ..records.request import BreakdownRequest, target_fields
-from ..records.request_fields import help_lines
+from ..records.request import BreakdownRequest, make_target_fields
+from ..records.request_fields import write_help_lines
 from ..records.run import Run
-from ..report.run.run_document import FORMATS, answer_document
+from ..report.run.run_document import FORMATS, make_answer_document
 from .console import Console
 from .presentation import (
     AutotuneCommand,
+    add_presentation_options,
+    add_request_options,
     complete_path,
-    console_for,
+    make_console,
     make_request,
     place_view,
-    presentation_options,
-    request_options,
     show,
     take_view,
 )
@@ -55,7 +55,7 @@ HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
 
 \b
 TARGET is one of
-{help_lines(20)}
+{write_help_lines(20)}
 
 With --autotune, kernels that are not retuned yet are retuned; an earlier run is not measured again. Then the program
 runs with and without the faster configs, to measure what they save. For an earlier run this is possible only if its
@@ -68,17 +68,17 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C and 143 after SIGTERM (
 
 @click.command("breakdown", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="[TARGET...]", nargs=-1, shell_complete=complete_path)
-@request_options(BreakdownRequest)
-@presentation_options(FORMATS)
-@request_options(BreakdownRequest, late=True)
+@add_request_options(BreakdownRequest)
+@add_presentation_options(FORMATS)
+@add_request_options(BreakdownRequest, late=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints, and how long each stage took.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
-    request = make_request(BreakdownRequest, values, **target_of(context, values))
+    request = make_request(BreakdownRequest, values, **find_target(context, values))
     name, view = take_view(values)
     form = FORMATS.get(name, brief=view.brief)
-    with console_for(values, form, brief=view.brief) as console:
+    with make_console(values, form, brief=view.brief) as console:
         from ..workflows.breakdown import StoppedBreakdown, run_breakdown
 
         try:
@@ -103,16 +103,16 @@ def show_answer(run: Run, console: Console) -> None:
     from ..report.terminal import print_document
 
     with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end a measurement
-        print_document(answer_document(run), console.aside())
+        print_document(make_answer_document(run), console.aside())
 
 
-def target_of(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
+def find_target(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """The fields of a request that say what is broken down: its targets, and the words after ``--``.
 
     Raises:
         UsageError: a target is an empty word.
     """
-    return {**target_fields(values["targets"]), "arguments": context.meta.get(ARGUMENTS, ())}
+    return {**make_target_fields(values["targets"]), "arguments": context.meta.get(ARGUMENTS, ())}
 
 
 def exit_code(run: Run) -> int:

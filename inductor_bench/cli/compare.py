@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.comparison_words import beyond
+from ..analysis.comparison_words import exceeds_limit
 from ..errors import EXIT_FAILURE, UsageError
 from ..records.comparison import NOT_COMPARABLE, BatchComparison, RunComparison
 from ..records.request import CompareRequest
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
-from ..report.formats import View, as_json, as_markdown, as_page
+from ..report.formats import View, show_as_json, show_as_markdown, show_as_page
 from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
 from ..store.run_files import refuse_other_file
-from .breakdown import ARGUMENTS, ProgramCommand, target_of
+from .breakdown import ARGUMENTS, ProgramCommand, find_target
 from .console import Console
 from .presentation import (
+    add_fail_above_option,
+    add_format_option,
+    add_request_options,
+    add_top_option,
     complete_path,
-    console_for,
-    fail_above_option,
-    format_option,
-    given_options,
     limit_code,
+    list_given_options,
+    make_console,
     make_request,
     place_view,
-    request_options,
     show,
     take_view,
-    top_option,
 )
 
 if TYPE_CHECKING:
@@ -65,16 +65,16 @@ RECORD_IN_BUNDLE = "comparison.json"
 
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="A B | TARGET", nargs=-1, shell_complete=complete_path)
-@request_options(CompareRequest)
-@fail_above_option("B is slower by more")
+@add_request_options(CompareRequest)
+@add_fail_above_option("B is slower by more")
 @click.option(
     "--bundle",
     metavar="FILE.zip",
     type=click.Path(path_type=Path),
     help="Write the report, the record and both versions of each kernel that differs.",
 )
-@format_option(FORMATS.extended_by(BATCH_FORMATS))
-@top_option("How many kernels.")
+@add_format_option(FORMATS.extended_by(BATCH_FORMATS))
+@add_top_option("How many kernels.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
@@ -84,15 +84,17 @@ def command(context: click.Context, /, **values: Any) -> int:
     arguments = context.meta.get(ARGUMENTS, ())
     if bundle is not None:
         refuse_other_file(bundle, RECORD_IN_BUNDLE)
-    with console_for(values, FORMATS.extended_by(BATCH_FORMATS).get(name)) as console:
+    with make_console(values, FORMATS.extended_by(BATCH_FORMATS).get(name)) as console:
         if len(targets) == 2 and not arguments and all(os.path.isfile(Path(target) / BATCH) for target in targets):
             _refuse_options(values, bundle)
             return _compare_batches(targets, name, view, limit, console)
         form = FORMATS.get(name)
         compared = _compare(context, values, console, files=bundle is not None or form.shows_files)
-        files = _texts(compared)
+        files = _read_kernel_texts(compared)
         if compared.folder is not None:
-            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, View(files=files, limit=limit)))
+            write_text(
+                compared.folder / PAGE, show_as_page(FORMATS, compared.comparison, View(files=files, limit=limit))
+            )
         show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
         if compared.folder is not None and not form.is_data:
             console.remark(f"Written: {compared.folder}   {PAGE}, the runs")
@@ -115,12 +117,12 @@ def _compare(context: click.Context, values: dict[str, Any], console: Console, *
         raise UsageError(
             f"{len(targets)} targets were given", "give two runs, two batches, or one program to run", "wrong-target"
         )
-    return compare_program(make_request(CompareRequest, values, **target_of(context, values)), console)
+    return compare_program(make_request(CompareRequest, values, **find_target(context, values)), console)
 
 
 def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
     """Refuses options for new runs if records are compared."""
-    for one in given_options(CompareRequest, values):
+    for one in list_given_options(CompareRequest, values):
         raise UsageError(
             f"{one.option.name} is for a program that is run here", "give one TARGET, not A and B", "misplaced-option"
         )
@@ -143,7 +145,7 @@ def _compare_batches(targets: tuple[str, ...], name: str, view: View, limit: flo
     return exit_code([model.comparison for model in batch.models if model.comparison is not None], limit)
 
 
-def _texts(compared: Compared) -> dict[str, str]:
+def _read_kernel_texts(compared: Compared) -> dict[str, str]:
     """The files of the kernels that differ, without recorded values."""
     found = compared.kernels.items()
     return {place: data.decode("utf-8", "replace") for place, data in found if place.endswith(".py")}
@@ -154,9 +156,9 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
 
     view = View(top=len(compared.comparison.kernels), files=files, limit=limit)
     texts = {
-        "comparison.md": as_markdown(FORMATS, compared.comparison, view),
-        "comparison.html": as_page(FORMATS, compared.comparison, view),
-        RECORD_IN_BUNDLE: as_json(compared.comparison) + "\n",
+        "comparison.md": show_as_markdown(FORMATS, compared.comparison, view),
+        "comparison.html": show_as_page(FORMATS, compared.comparison, view),
+        RECORD_IN_BUNDLE: show_as_json(compared.comparison) + "\n",
     }
     write_archive(
         path, {**{name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}, **compared.kernels}
@@ -166,5 +168,5 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
 
 def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int:
     """Returns 0 without a limit; else 1 if a B cannot be compared, or the code of :func:`limit_code`."""
-    found = {beyond(one, fail_above) for one in comparisons} if fail_above is not None else set()
+    found = {exceeds_limit(one, fail_above) for one in comparisons} if fail_above is not None else set()
     return EXIT_FAILURE if NOT_COMPARABLE in found else limit_code(found)

@@ -28,7 +28,7 @@ PAGE_HEIGHT = 25
 """Height in lines that rich gets. No output depends on it; without it, rich parses ``LINES``, which may be invalid."""
 
 QUIET_S = 10.0
-"""Seconds after which a stage says where it is, if there is no live line that shows it."""
+"""Seconds after which a stage reports its progress, if no live line shows it."""
 
 TICK_S = 1.0
 """Seconds between two updates of the live line. Long, because updates use the CPU during measurements."""

@@ -10,12 +10,12 @@ from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.request import DoctorRequest
 from ..report.formats import View
 from ..report.table_documents import DOCTOR_FORMATS
-from .presentation import console_for, format_option, make_request, request_options, show
+from .presentation import add_format_option, add_request_options, make_console, make_request, show
 
 
 @click.command("doctor")
-@request_options(DoctorRequest)
-@format_option(DOCTOR_FORMATS)
+@add_request_options(DoctorRequest)
+@add_format_option(DOCTOR_FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the measuring process prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
@@ -29,7 +29,7 @@ def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
     """
     from ..workflows.doctor import run_doctor
 
-    with console_for({"quiet": quiet, "verbose": verbose}, DOCTOR_FORMATS.get(format)) as console:
+    with make_console({"quiet": quiet, "verbose": verbose}, DOCTOR_FORMATS.get(format)) as console:
         report = run_doctor(make_request(DoctorRequest, values), console)
         show(DOCTOR_FORMATS.get(format), report, View(columns=console.columns), console)
     return EXIT_OK if report.healthy else EXIT_FAILURE

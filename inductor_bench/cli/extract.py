@@ -10,13 +10,13 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ExtractRequest
 from ..report.formats import View
 from ..report.table_documents import EXTRACTION_FORMATS
-from .presentation import complete_path, console_for, format_option, make_request, request_options, show
+from .presentation import add_format_option, add_request_options, complete_path, make_console, make_request, show
 
 
 @click.command("extract", no_args_is_help=True)
 @click.argument("targets", metavar="SOURCE...", nargs=-1, required=True, shell_complete=complete_path)
-@request_options(ExtractRequest)
-@format_option(EXTRACTION_FORMATS)
+@add_request_options(ExtractRequest)
+@add_format_option(EXTRACTION_FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the worker prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(**values: Any) -> int:
@@ -35,7 +35,7 @@ def command(**values: Any) -> int:
     request = make_request(ExtractRequest, values)
     if request.listing == (request.output is not None):
         raise UsageError("give either -o DIR or --list", "inductor-bench extract SOURCE -o kernels", "missing-option")
-    with console_for(values, EXTRACTION_FORMATS.get(values["format"])) as console:
+    with make_console(values, EXTRACTION_FORMATS.get(values["format"])) as console:
         outcome = run_extract(request, console)
         show(EXTRACTION_FORMATS.get(values["format"]), outcome, View(columns=console.columns), console)
     lost = [kernel for kernel in outcome.kernels if kernel.reason]

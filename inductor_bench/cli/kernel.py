@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..analysis.limits import above_limit, slowdown_of_kernels
+from ..analysis.limits import compute_slowdown_of_kernels, judge_limit
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.edit import REFUSED
 from ..records.request import KernelRequest
@@ -16,22 +16,22 @@ from ..report.kernel_document import COMPARED, MEASURED
 from .console import Console
 from .presentation import (
     AutotuneCommand,
+    add_fail_above_option,
+    add_format_option,
+    add_request_options,
     complete_path,
-    console_for,
-    fail_above_option,
-    format_option,
     limit_code,
+    make_console,
     make_request,
-    request_options,
     show,
 )
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
 @click.argument("targets", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_path)
-@request_options(KernelRequest)
-@fail_above_option("OTHER of --compare is slower by more")
-@format_option(MEASURED)
+@add_request_options(KernelRequest)
+@add_fail_above_option("OTHER of --compare is slower by more")
+@add_format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(fail_above: float | None, **values: Any) -> int:
@@ -67,17 +67,17 @@ def command(fail_above: float | None, **values: Any) -> int:
             f"{refused} is for kernels by themselves, not for --compare", "leave out one of them", "conflicting-options"
         )
     if request.edit is not None:
-        with console_for(values, WRITTEN.get(form)) as console:
+        with make_console(values, WRITTEN.get(form)) as console:
             show(WRITTEN.get(form), run_edit(request), View(columns=console.columns), console)
         return EXIT_OK
     if any(map(is_edit_file, request.targets)):
-        with console_for(values, CHECKED.get(form)) as console:
+        with make_console(values, CHECKED.get(form)) as console:
             return _check(request, console, form, fail_above)
     if fail_above is not None and not request.other:
         raise UsageError(
             "--fail-above needs --compare: it limits how much slower OTHER is", "add --compare OTHER", "missing-option"
         )
-    with console_for(values, MEASURED.get(form)) as console:
+    with make_console(values, MEASURED.get(form)) as console:
         if request.other:
             return _compare(request, console, form, fail_above)
         try:
@@ -97,7 +97,7 @@ def _check(request: KernelRequest, console: Console, form: str, limit: float | N
     show(CHECKED.get(form), verdict, View(columns=console.columns, limit=limit), console)
     if verdict.verdict == REFUSED:
         return EXIT_FAILURE
-    return limit_code([above_limit(slowdown_of_kernels(verdict.pair), limit)]) if limit is not None else EXIT_OK
+    return limit_code([judge_limit(compute_slowdown_of_kernels(verdict.pair), limit)]) if limit is not None else EXIT_OK
 
 
 def _compare(request: KernelRequest, console: Console, form: str, limit: float | None) -> int:
@@ -111,4 +111,4 @@ def _compare(request: KernelRequest, console: Console, form: str, limit: float |
     pair = comparison.as_they_stand
     if limit is None:
         return EXIT_OK
-    return limit_code([above_limit(slowdown_of_kernels(pair), limit)]) if pair.ratio else EXIT_FAILURE
+    return limit_code([judge_limit(compute_slowdown_of_kernels(pair), limit)]) if pair.ratio else EXIT_FAILURE

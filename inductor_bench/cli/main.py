@@ -37,7 +37,7 @@ from .console import Console
 
 FULL = ("the disk is full", FREE_SPACE)
 ELSEWHERE = "free some space, or copy the folder to a place with space and give that"
-"""The hint of :data:`FULL` for verbs without ``-o``, which write beside what they read."""
+"""The hint of :data:`FULL` for verbs without ``-o``, which write into the folder that they read."""
 
 LEAST_ROOM_BYTES = 1 << 20
 """Free bytes below which a file system counts as full."""
@@ -148,7 +148,7 @@ def _run(given: list[str]) -> int:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
             message, hint = MACHINE_ERRORS[error.errno]
             elsewhere = hint == FULL[1] and not _takes_output(given)
-            where = "" if error.filename or hint != FULL[1] else _full_folders(given)
+            where = "" if error.filename or hint != FULL[1] else _find_full_folders(given)
             name = "disk-full" if hint == FULL[1] else "unwritable"
             return _fail(given, name, f"{message}: {error}{where}", ELSEWHERE if elsewhere else hint, EXIT_FAILURE)
         return _fail(given, "bug", *_report_bug(error, given), EXIT_BUG)
@@ -156,7 +156,7 @@ def _run(given: list[str]) -> int:
 
 def _stop(given: Sequence[str], stop: BaseException) -> int:
     """Says that the command was stopped; the message of ``stop`` may say which results are kept."""
-    said, again = str(stop) or "interrupted", _same_command(given)
+    said, again = str(stop) or "interrupted", _repeat_command(given)
     if interruption.was_terminated():
         return _fail(given, "terminated", said, again, EXIT_TERMINATED)
     return _fail(given, "interrupted", said, again, EXIT_INTERRUPTED)
@@ -170,9 +170,9 @@ def _fail(given: Sequence[str], name: str, message: str, hint: str, code: int) -
     if not _wants_json(given):
         Console().error(message, hint)
         return code
-    from ..report.document_summary import error_json
+    from ..report.document_summary import write_error_json
 
-    line = error_json(name, message, hint, code)
+    line = write_error_json(name, message, hint, code)
     Console().error_line(line)
     if not Console.has_result:
         with contextlib.suppress(OSError):  # the reader of the output may be gone
@@ -180,14 +180,14 @@ def _fail(given: Sequence[str], name: str, message: str, hint: str, code: int) -
     return code
 
 
-def _same_command(given: Sequence[str]) -> str:
+def _repeat_command(given: Sequence[str]) -> str:
     """The hint for a program whose command was interrupted. A person sees what was typed; secrets are left out."""
-    from ..store.redaction import Redaction, asked_for
+    from ..store.redaction import Redaction, list_requested_names
 
     if not _wants_json(given):
         return ""
     try:
-        words = Redaction.find([given], os.environ, asked_for(given)).words(given)
+        words = Redaction.find([given], os.environ, list_requested_names(given)).words(given)
     except UsageError:  # what is to be left out is not known
         return ""
     return f"type it again: {shlex.join(['inductor-bench', *words])}"
@@ -210,7 +210,7 @@ def _refuse(given: Sequence[str], error: click.ClickException) -> int:
     return error.exit_code
 
 
-def _full_folders(given: Sequence[str]) -> str:
+def _find_full_folders(given: Sequence[str]) -> str:
     """Words on the folders without room: of the paths on the command line, the current and the temporary folder."""
     named = [Path(word.partition("=")[2] or word).absolute() for word in given if os.sep in word]
     existing = [next((one for one in (path, *path.parents) if one.is_dir()), path) for path in named]
@@ -242,9 +242,9 @@ def _discard_output() -> None:
 
 def _report_bug(error: Exception, arguments: list[str]) -> tuple[str, str]:
     """Writes the details of a bug into a file, and returns what to say: a message and a hint."""
-    from ..store.redaction import Redaction, asked_for
+    from ..store.redaction import Redaction, list_requested_names
 
-    hidden = Redaction.find([arguments], os.environ, asked_for(arguments))
+    hidden = Redaction.find([arguments], os.environ, list_requested_names(arguments))
     summary = hidden.text(f"{type(error).__name__}: {error}".splitlines()[0])
     text = "".join(
         [

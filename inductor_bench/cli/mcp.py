@@ -34,11 +34,11 @@ from ..errors import (
     InductorBenchError,
     UsageError,
 )
-from ..launch.process import RunningProcess, module_words
+from ..launch.process import RunningProcess, list_module_words
 from ..records.comparison import SLOWER, UNDECIDED
 from ..records.summary import ErrorReport, Summary, ToolAnswer
 from ..report.brief import MOST_CHARACTERS
-from ..report.document_summary import brief_data, error_report, json_text, schema_file, schema_name
+from ..report.document_summary import make_brief_data, make_error_report, name_schema, name_schema_file, write_json
 from ..store import codec
 from ..store.folder import RECORD, RunFolder
 from ..version import __version__
@@ -53,10 +53,10 @@ from .mcp_tools import (
     WAIT_S,
     Permissions,
     Tool,
-    about,
-    input_schema,
+    describe_tool,
+    list_command_words,
+    make_input_schema,
     names_program,
-    words_of,
 )
 from .presentation import PROGRESS
 
@@ -192,7 +192,7 @@ class Jobs:
         self.permissions.check(tool, given)
         measuring = tool.runs or names_program(tool, given)
         self._check_load(measuring)
-        words = words_of(tool, given)
+        words = list_command_words(tool, given)
         words[1:1] = self._format(tool, given)
         self._count += 1
         folder = self._folder / str(self._count)
@@ -260,7 +260,7 @@ class Jobs:
 # Answers.
 
 
-def answer_of(job: ServedJob, page: int | None = None) -> dict[str, Any]:
+def make_answer(job: ServedJob, page: int | None = None) -> dict[str, Any]:
     """What a tool answers about a job, of at most :data:`MOST_CHARACTERS` as JSON.
 
     Args:
@@ -271,32 +271,32 @@ def answer_of(job: ServedJob, page: int | None = None) -> dict[str, Any]:
     answer = ToolAnswer(RUNNING, job.number, command=line if len(line) <= 500 else f"{line[:500]}…")
     answer = replace(answer, progress=job.progress(), time_s=round(job.takes_s, 1))
     if job.code is None:
-        return answer_data(answer)
+        return make_answer_data(answer)
     printed = job.text("stdout")
-    data = _json(printed) if job.tool.form == JSON_ERRORS else None
-    error = _error_in(data) or _error_in(_json(job.text("stderr", 20_000).strip().rpartition("\n")[2]))
+    data = _read_json(printed) if job.tool.form == JSON_ERRORS else None
+    error = _read_error(data) or _read_error(_read_json(job.text("stderr", 20_000).strip().rpartition("\n")[2]))
     ended = job.code in (EXIT_INTERRUPTED, EXIT_TERMINATED) or job.stopped_s is not None
     decided = job.given.get("fail_above") is not None or (job.tool.verb, job.code) == ("optimize", EXIT_UNDECIDED)
     verdict = VERDICTS.get(job.code, "") if decided else ""
     state = STOPPED if ended else FAILED if error is not None or (job.code and not verdict) else DONE
     answer = replace(answer, state=state, exit_code=job.code, verdict=verdict, error=error, progress="")
-    summary = _summary_in(data)
+    summary = _read_summary(data)
     if page is None and summary is not None:
-        return answer_data(answer, summary)
+        return make_answer_data(answer, summary)
     if page is None and (error is not None or not printed):
-        return answer_data(answer)
-    return with_page(answer, printed, page or 1)
+        return make_answer_data(answer)
+    return add_page(answer, printed, page or 1)
 
 
-def with_page(answer: ToolAnswer, text: str, page: int) -> dict[str, Any]:
+def add_page(answer: ToolAnswer, text: str, page: int) -> dict[str, Any]:
     """An answer with a page of a text."""
-    found = pages(text)
+    found = split_into_pages(text)
     if not 1 <= page <= len(found):
         raise UsageError(f"there is no page {page}", f"there are {len(found)}", "bad-word")
-    return answer_data(replace(answer, text=found[page - 1], page=page, pages=len(found)))
+    return make_answer_data(replace(answer, text=found[page - 1], page=page, pages=len(found)))
 
 
-def pages(text: str) -> list[str]:
+def split_into_pages(text: str) -> list[str]:
     """The pages of a text, which end at the end of a line if a line is not longer than a page."""
     found, room = [""], PAGE_CHARACTERS
     for line in text.splitlines(keepends=True):
@@ -310,44 +310,44 @@ def pages(text: str) -> list[str]:
     return found
 
 
-def answer_data(answer: ToolAnswer, summary: Summary | None = None) -> dict[str, Any]:
+def make_answer_data(answer: ToolAnswer, summary: Summary | None = None) -> dict[str, Any]:
     """An answer as data, without keys at their defaults."""
-    data = {"schema": schema_name(ToolAnswer), **codec.encode_sparse(answer)}
+    data = {"schema": name_schema(ToolAnswer), **codec.encode_sparse(answer)}
     if summary is not None:
-        room = MOST_CHARACTERS - len(json_text(data, indent=None)) - len(', "summary": ')
-        data["summary"] = brief_data(summary, room, codec.encode_sparse)
+        room = MOST_CHARACTERS - len(write_json(data, indent=None)) - len(', "summary": ')
+        data["summary"] = make_brief_data(summary, room, codec.encode_sparse)
     return data
 
 
-def failed(error: InductorBenchError) -> dict[str, Any]:
+def make_failed_answer(error: InductorBenchError) -> dict[str, Any]:
     """The answer of a call that began nothing."""
-    report = error_report(error.id, error.message, error.hint, error.exit_code)
-    return answer_data(ToolAnswer(FAILED, exit_code=error.exit_code, error=_short(report)))
+    report = make_error_report(error.id, error.message, error.hint, error.exit_code)
+    return make_answer_data(ToolAnswer(FAILED, exit_code=error.exit_code, error=_shorten_error(report)))
 
 
-def _json(text: str) -> Any:
+def _read_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _error_in(data: Any) -> ErrorReport | None:
-    if not isinstance(data, dict) or data.get("schema") != schema_name(ErrorReport):
+def _read_error(data: Any) -> ErrorReport | None:
+    if not isinstance(data, dict) or data.get("schema") != name_schema(ErrorReport):
         return None
     found: ErrorReport = codec.decode(ErrorReport, {key: value for key, value in data.items() if key != "schema"})
-    return _short(found)
+    return _shorten_error(found)
 
 
-def _short(error: ErrorReport) -> ErrorReport:
+def _shorten_error(error: ErrorReport) -> ErrorReport:
     cut = {name: getattr(error, name)[:MOST_OF_ERROR] for name in ("cause", "hint", "command")}
     return replace(error, **cut)
 
 
-def _summary_in(data: Any) -> Summary | None:
+def _read_summary(data: Any) -> Summary | None:
     if not isinstance(data, dict):
         return None
-    held = data if data.get("schema") == schema_name(Summary) else data.get("summary")
+    held = data if data.get("schema") == name_schema(Summary) else data.get("summary")
     if not isinstance(held, dict):
         return None
     found: Summary = codec.decode(Summary, {key: value for key, value in held.items() if key != "schema"})
@@ -378,7 +378,7 @@ def show_kernel(permissions: Permissions, given: Mapping[str, Any]) -> dict[str,
     texts = KernelTexts(OpenedRun(str(path), run, folder))
     text = "" if file is None else file.read_text(encoding="utf-8", errors="replace")
     text = text or texts.get((label, found.name)) or "the RUN has no text of it: it is a library's"
-    return with_page(ToolAnswer(DONE, exit_code=EXIT_OK), f"{facts}\n{text}", given.get("page") or 1)
+    return add_page(ToolAnswer(DONE, exit_code=EXIT_OK), f"{facts}\n{text}", given.get("page") or 1)
 
 
 # The server.
@@ -398,10 +398,10 @@ class Service:
 
     def __init__(self, permissions: Permissions, program: Sequence[str] = ()) -> None:
         self.permissions = permissions
-        self.jobs = Jobs(permissions, program or [sys.executable, *module_words("inductor_bench")])
+        self.jobs = Jobs(permissions, program or [sys.executable, *list_module_words("inductor_bench")])
         served = [one for one in TOOLS if permissions.allow_run or not one.runs]
         self._tools = {one.name: one for one in TOOLS}
-        self.schemas = {one.name: (about(one), input_schema(one)) for one in served}
+        self.schemas = {one.name: (describe_tool(one), make_input_schema(one)) for one in served}
         self.schemas |= {"show_kernel": (ABOUT_KERNEL, SHOW_KERNEL), "job": (ABOUT_JOB, JOB)}
 
     async def call(self, name: str, given: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -416,9 +416,9 @@ class Service:
             if name == "job" and given.get("stop"):
                 job.stop()
             await _wait(job, min(MOST_WAIT_S, given.get("wait_s", WAIT_S)), report, is_own=name != "job")
-            return answer_of(job, given.get("page"))
+            return make_answer(job, given.get("page"))
         except InductorBenchError as error:
-            return failed(error)
+            return make_failed_answer(error)
 
     def _check(self, name: str, given: Mapping[str, Any]) -> None:
         """Checks the name and the arguments of a call; those of a tool that is not served are checked later."""
@@ -465,7 +465,7 @@ def make_server(service: Service) -> Any:
     import mcp_types as types
     from mcp.server import Server
 
-    schema = output_schema()
+    schema = make_output_schema()
     tools = [
         types.Tool(name=name, description=about, input_schema=arguments, output_schema=schema)
         for name, (about, arguments) in service.schemas.items()
@@ -477,7 +477,7 @@ def make_server(service: Service) -> Any:
     async def call_tool(context: Any, params: Any) -> Any:
         data = await service.call(params.name, params.arguments or {}, context.session.report_progress)
         text = data.get("text", "")
-        texts = [json_text({key: value for key, value in data.items() if key != "text"}, indent=None), text]
+        texts = [write_json({key: value for key, value in data.items() if key != "text"}, indent=None), text]
         return types.CallToolResult(
             content=[types.TextContent(text=text) for text in texts if text],
             structured_content=data,
@@ -502,21 +502,27 @@ ABOUT = (
 NO_RUNS = "This server runs no programs: it was started without --allow-run."
 
 
-def output_schema() -> dict[str, Any]:
+def make_output_schema() -> dict[str, Any]:
     """The published schema of an answer, without the descriptions."""
     text = (
-        Path(__file__).parent.parent.joinpath("schemas", f"{schema_file(ToolAnswer)}.json").read_text(encoding="utf-8")
+        Path(__file__)
+        .parent.parent.joinpath("schemas", f"{name_schema_file(ToolAnswer)}.json")
+        .read_text(encoding="utf-8")
     )
-    found: dict[str, Any] = _bare(json.loads(text))
+    found: dict[str, Any] = _remove_descriptions(json.loads(text))
     return found
 
 
-def _bare(schema: Any) -> Any:
+def _remove_descriptions(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_bare(item) for item in schema]
+        return [_remove_descriptions(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _bare(value) for key, value in schema.items() if not (key == "description" and isinstance(value, str))}
+    return {
+        key: _remove_descriptions(value)
+        for key, value in schema.items()
+        if not (key == "description" and isinstance(value, str))
+    }
 
 
 @click.command("mcp")

@@ -110,42 +110,42 @@ WAIT_S = 50.0
 # What a tool takes: the arguments and options of its verb, as JSON Schema and as words of a command line.
 
 
-def command_of(verb: str) -> click.Command:
+def find_command(verb: str) -> click.Command:
     """The click command of a verb."""
     found: click.Command = import_module(f"{__package__}.{verb}").command
     return found
 
 
-def about(tool: Tool) -> str:
+def describe_tool(tool: Tool) -> str:
     """What an agent reads of a tool."""
     return f"{tool.about} {RUNS if tool.runs else 'It runs nothing.'}"
 
 
-def parameters(tool: Tool) -> dict[str, click.Parameter]:
+def list_parameters(tool: Tool) -> dict[str, click.Parameter]:
     """The parameters of a tool's verb: an argument by its name, an option as it is typed, with underscores."""
-    found = {_key(one): one for one in command_of(tool.verb).params}
+    found = {_make_key(one): one for one in find_command(tool.verb).params}
     return {name: one for name, one in found.items() if name not in HIDDEN}
 
 
-def _key(one: click.Parameter) -> str:
+def _make_key(one: click.Parameter) -> str:
     name = max(one.opts, key=len) if isinstance(one, click.Option) else str(one.name)
     return name.removeprefix("--").replace("-", "_")
 
 
-def input_schema(tool: Tool) -> dict[str, Any]:
+def make_input_schema(tool: Tool) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments."""
-    verb = command_of(tool.verb)
-    found = {name: _property(one) for name, one in parameters(tool).items()}
+    verb = find_command(tool.verb)
+    found = {name: _describe_property(one) for name, one in list_parameters(tool).items()}
     if "COMMAND" in " ".join(verb.collect_usage_pieces(click.Context(verb))):
         found["command"] = {"type": "array", "items": {"type": "string"}, "description": "The program, as words."}
-    needed = [name for name, one in parameters(tool).items() if one.required]
+    needed = [name for name, one in list_parameters(tool).items() if one.required]
     if tool.larger:
         found["page"] = _PAGE
-    return _object({**found, "wait_s": _WAIT}, needed)
+    return _make_object_schema({**found, "wait_s": _WAIT}, needed)
 
 
-def _property(one: click.Parameter) -> dict[str, Any]:
-    kind = _type(one)
+def _describe_property(one: click.Parameter) -> dict[str, Any]:
+    kind = _find_json_type(one)
     if one.multiple or one.nargs == -1:
         kind = {"type": "array", "items": kind}
     text = one.help if isinstance(one, click.Option) else one.metavar
@@ -154,7 +154,7 @@ def _property(one: click.Parameter) -> dict[str, Any]:
     return {**kind, "description": text} if text else kind
 
 
-def _type(one: click.Parameter) -> dict[str, Any]:
+def _find_json_type(one: click.Parameter) -> dict[str, Any]:
     if isinstance(one, click.Option) and one.is_flag:
         return {"type": "boolean"}
     if isinstance(one.type, click.Choice):
@@ -165,7 +165,7 @@ def _type(one: click.Parameter) -> dict[str, Any]:
     return {"type": "number"} if isinstance(one.type, click.types.FloatParamType) else {"type": "string"}
 
 
-def _object(properties: Mapping[str, Any], needed: Sequence[str] = ()) -> dict[str, Any]:
+def _make_object_schema(properties: Mapping[str, Any], needed: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": dict(properties),
@@ -177,7 +177,7 @@ def _object(properties: Mapping[str, Any], needed: Sequence[str] = ()) -> dict[s
 _WAIT = {"type": "number", "minimum": 0, "description": f"Answer after so many seconds at the latest: {WAIT_S:g}."}
 _PAGE = {"type": "integer", "minimum": 1, "description": "Answer with this page of the whole result."}
 
-SHOW_KERNEL = _object(
+SHOW_KERNEL = _make_object_schema(
     {
         "run": {"type": "string", "description": "RUN"},
         "kernel": {"type": "string", "description": "Its name, or its number in what_next."},
@@ -185,7 +185,7 @@ SHOW_KERNEL = _object(
     },
     ["run", "kernel"],
 )
-JOB = _object(
+JOB = _make_object_schema(
     {
         "job": {"type": "integer", "description": "Its number; by default the last one."},
         "stop": {"type": "boolean", "description": "End it, and answer with what it has measured."},
@@ -197,7 +197,7 @@ ABOUT_KERNEL = "Show a kernel of a RUN: its cost in the step, its roof, and its 
 ABOUT_JOB = "Wait for what a tool has begun, end it, or show all that it has printed."
 
 
-def words_of(tool: Tool, given: Mapping[str, Any]) -> list[str]:
+def list_command_words(tool: Tool, given: Mapping[str, Any]) -> list[str]:
     """The words of the command line for the arguments of a call.
 
     Raises:
@@ -205,13 +205,13 @@ def words_of(tool: Tool, given: Mapping[str, Any]) -> list[str]:
     """
     positional: list[str] = []
     options: list[str] = []
-    for name, one in parameters(tool).items():
+    for name, one in list_parameters(tool).items():
         value = given.get(name)
         if value is None:
             continue
         values = value if isinstance(value, list) else [value]
         if isinstance(one, click.Option):
-            options += [_option_word(one, each) for each in values if each is not False or one.secondary_opts]
+            options += [_write_option(one, each) for each in values if each is not False or one.secondary_opts]
         elif any(str(each).startswith("-") for each in values):
             raise UsageError(f"{name} begins with -, as an option does", "options are arguments by name", "bad-word")
         else:
@@ -219,7 +219,7 @@ def words_of(tool: Tool, given: Mapping[str, Any]) -> list[str]:
     return [tool.verb, *options, *positional, *(["--", *given["command"]] if given.get("command") else [])]
 
 
-def _option_word(one: click.Option, value: Any) -> str:
+def _write_option(one: click.Option, value: Any) -> str:
     name = max(one.opts, key=len)
     if one.is_flag:
         return name if value else max(one.secondary_opts, key=len)
@@ -244,7 +244,7 @@ class Permissions:
         """
         if (tool.runs or names_program(tool, given)) and not self.allow_run:
             raise UsageError(f"{tool.name} runs programs, but this server may not run any", START, "not-allowed")
-        for name, one in parameters(tool).items():
+        for name, one in list_parameters(tool).items():
             is_path = isinstance(one, click.Argument) or isinstance(one.type, click.Path) or name in ALSO_PATHS
             if is_path and name not in ELSEWHERE and given.get(name) is not None:
                 for value in given[name] if isinstance(given[name], list) else [given[name]]:

@@ -10,21 +10,21 @@ import click
 from ..errors import EXIT_FAILURE, EXIT_OK, StoppedInFolder
 from ..records.comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.request import ModesRequest
-from ..records.request_fields import LIBRARIES, listed
-from ..report.formats import View, as_page
+from ..records.request_fields import LIBRARIES, join_by_or
+from ..report.formats import View, show_as_page
 from ..report.models_document import LIST_FORMATS
 from ..report.modes_document import FORMATS
 from ..store.files import write_text
 from ..store.folder import PAGE
-from .breakdown import ProgramCommand, target_of
+from .breakdown import ProgramCommand, find_target
 from .console import Console
 from .presentation import (
+    add_format_option,
+    add_request_options,
     complete_path,
-    console_for,
-    format_option,
+    make_console,
     make_request,
     place_view,
-    request_options,
     show,
     show_program,
 )
@@ -36,7 +36,7 @@ _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES
 
 HELP = f"""Say which mode of torch.compile is fastest for a program, and when its compilation pays.
 
-TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --; or a list of
+TARGET is a script, FILE.py:FACTORY, a {join_by_or(LIBRARIES)} model by its name, or a command after --; or a list of
 models as `batch` takes it (.txt, .yaml): the modes are compared for each model in turn.
 
 The program runs several times in each mode, in processes in turn; a script is ended once its steps are measured. The
@@ -55,25 +55,25 @@ as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 
 @click.command("modes", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=complete_path)
-@request_options(ModesRequest)
-@format_option(FORMATS)
+@add_request_options(ModesRequest)
+@add_format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
-    request = make_request(ModesRequest, values, **target_of(context, values))
-    with console_for(values, FORMATS.get(form)) as console:
-        from ..workflows.modes import folder_of, is_list, run_list, run_modes
+    request = make_request(ModesRequest, values, **find_target(context, values))
+    with make_console(values, FORMATS.get(form)) as console:
+        from ..workflows.modes import choose_folder, is_list, run_list, run_modes
 
         program = request.program
         if is_list(program):
             try:
                 found = run_list(request, console)
             except StoppedInFolder as stop:
-                _show_list(stop.found, folder_of(program), form, console)
+                _show_list(stop.found, choose_folder(program), form, console)
                 raise
-            _show_list(found, folder_of(program), form, console)
+            _show_list(found, choose_folder(program), form, console)
             return max(map(exit_code_of, found.models), default=EXIT_OK)
         try:
             outcome = run_modes(request, console)
@@ -91,7 +91,7 @@ def _show(outcome: ModesOutcome, form: str, console: Console) -> None:
 
 
 def _show_list(found: ModesByModel, place: Path, form: str, console: Console) -> None:
-    write_text(place / PAGE, as_page(LIST_FORMATS, found))
+    write_text(place / PAGE, show_as_page(LIST_FORMATS, found))
     show(LIST_FORMATS.get(form), found, place_view(View(), place, console), console)
 
 

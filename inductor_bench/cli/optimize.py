@@ -8,12 +8,19 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK, EXIT_UNDECIDED, StoppedInFolder
 from ..records.request import OptimizeRequest
-from ..records.request_fields import LIBRARIES, listed
+from ..records.request_fields import LIBRARIES, join_by_or
 from ..report.formats import View
 from ..report.optimization_document import FORMATS
-from .breakdown import ProgramCommand, target_of
+from .breakdown import ProgramCommand, find_target
 from .console import Console
-from .presentation import complete_path, console_for, format_option, make_request, request_options, show_program
+from .presentation import (
+    add_format_option,
+    add_request_options,
+    complete_path,
+    make_console,
+    make_request,
+    show_program,
+)
 
 if TYPE_CHECKING:
     from ..workflows.optimize import OptimizeOutcome
@@ -25,7 +32,8 @@ inductor-bench optimize -- python train.py
 inductor-bench optimize RUN
 inductor-bench optimize --budget 5m --allow tf32 --deny cudagraphs -- torchrun … train.py
 
-TARGET is a RUN of a program, a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --.
+TARGET is a RUN of a program, a script, FILE.py:FACTORY, a {join_by_or(LIBRARIES)} model by its name, or a command
+after --.
 
 The program is broken down first, unless TARGET is a RUN: its step says how much each setting can save at most. Then
 steps with the settings that may help alternate with steps of the unchanged program. Outputs and gradients are compared.
@@ -44,15 +52,15 @@ Ctrl-C, which shows what was proven until then.
 
 @click.command("optimize", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=complete_path)
-@request_options(OptimizeRequest)
-@format_option(FORMATS)
+@add_request_options(OptimizeRequest)
+@add_format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
-    request = make_request(OptimizeRequest, values, **target_of(context, values))
-    with console_for(values, FORMATS.get(form)) as console:
+    request = make_request(OptimizeRequest, values, **find_target(context, values))
+    with make_console(values, FORMATS.get(form)) as console:
         from ..workflows.optimize import run_optimize
 
         try:

@@ -30,11 +30,11 @@ from ..records.request_fields import (
     Option,
     OptionField,
     OptionGroup,
-    option_fields,
-    options_by_field,
+    list_option_fields,
+    list_options_by_field,
 )
 from ..records.retune import BY_DEFAULT
-from ..report.formats import Format, Formats, Result, View, as_page
+from ..report.formats import Format, Formats, Result, View, show_as_page
 from ..store.files import write_text
 from ..store.folder import PAGE
 from ..workflows.progress import METHODS, METHODS_HELP
@@ -133,19 +133,19 @@ KINDS: dict[str, dict[str, Any]] = {
 # Options from fields, and a request from click's values.
 
 
-def request_options(kind: type, *, late: bool = False) -> Callable[[F], F]:
+def add_request_options(kind: type, *, late: bool = False) -> Callable[[F], F]:
     """Adds the options of a request; with ``late`` those that stand after the options of formats in the help."""
 
     def add(function: F) -> F:
-        for one in reversed(option_fields(kind)):
+        for one in reversed(list_option_fields(kind)):
             if one.option.late == late and not one.option.shared:
-                function = _click_option(one)(function)
+                function = _make_click_option(one)(function)
         return function
 
     return add
 
 
-def _click_option(one: OptionField) -> Callable[[F], F]:
+def _make_click_option(one: OptionField) -> Callable[[F], F]:
     option, hint = one.option, one.hint
     shown = option.shown is True
     text = option.help.replace("METHODS", METHODS_HELP).replace("GROUPS", ", ".join(GROUPS))
@@ -157,7 +157,7 @@ def _click_option(one: OptionField) -> Callable[[F], F]:
         show_default=shown,
         multiple=_is_several(option, hint),
         help=f"{text}  [default: {option.shown}]" if isinstance(option.shown, str) else text or None,
-        **(KINDS[option.kind] if option.kind else _kind_of(option, hint)),
+        **(KINDS[option.kind] if option.kind else _find_kind(option, hint)),
     )
 
 
@@ -165,7 +165,7 @@ def _is_several(option: Option, hint: Any) -> bool:
     return option.kind not in ONE_WORD and str(hint).startswith("tuple")
 
 
-def _kind_of(option: Option, hint: Any) -> dict[str, Any]:
+def _find_kind(option: Option, hint: Any) -> dict[str, Any]:
     types = {hint, *get_args(hint)}
     if bool in types:
         return {} if "/" in option.names[-1] else {"is_flag": True}
@@ -187,16 +187,16 @@ def make_request(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
     Raises:
         UsageError: an option was given without the one that it needs.
     """
-    for one in given_options(kind, values):
+    for one in list_given_options(kind, values):
         needs = one.option.needs
         if needs is not None and all(values.get(name) in (None, needs.refused) for name in needs.field.split()):
             raise UsageError(f"{one.option.name} {needs.message}", needs.hint, "missing-option")
     return _make(kind, {**values, **more})
 
 
-def given_options(kind: type, values: Mapping[str, Any]) -> Iterator[OptionField]:
+def list_given_options(kind: type, values: Mapping[str, Any]) -> Iterator[OptionField]:
     """The options of a request for which click has values that somebody typed."""
-    return (one for one in option_fields(kind) if _is_given(one, values.get(one.name)))
+    return (one for one in list_option_fields(kind) if _is_given(one, values.get(one.name)))
 
 
 def _is_given(one: OptionField, value: Any) -> bool:
@@ -207,23 +207,23 @@ def _make(kind: type[T], values: Mapping[str, Any]) -> T:
     made = {}
     for item in fields(kind):  # type: ignore[arg-type]
         if PART in item.metadata:
-            made[item.name] = _make_part(item.metadata[PART], options_by_field(kind)[item.name], values)
+            made[item.name] = _make_part(item.metadata[PART], list_options_by_field(kind)[item.name], values)
         elif item.name in values and (values[item.name] is not None or item.default is MISSING):
-            made[item.name] = _meant(item.metadata.get(OPTION), values[item.name])
+            made[item.name] = _suggest_value(item.metadata.get(OPTION), values[item.name])
     return kind(**made)
 
 
 def _make_part(part: OptionGroup, options: list[OptionField], values: Mapping[str, Any]) -> Any:
     if part.form == GIVEN:
         found = {one.name: (one.option, values[one.name]) for one in options if _is_given(one, values[one.name])}
-        return {name: _meant(*pair) for name, pair in found.items()}
+        return {name: _suggest_value(*pair) for name, pair in found.items()}
     if part.form == ASKED and values.get(part.names[0]) is None:
         return None
     names = {*TARGET, *(one.name for one in options)}
     return _make(part.kind, {name: value for name, value in values.items() if name in names})
 
 
-def _meant(option: Option | None, value: Any) -> Any:
+def _suggest_value(option: Option | None, value: Any) -> Any:
     """The value of a field for a value of click."""
     chosen = option.choices if option is not None else ()
     return chosen[value] if isinstance(chosen, Mapping) else value
@@ -273,7 +273,7 @@ def complete_path(context: click.Context, parameter: click.Parameter, incomplete
     return [CompletionItem(incomplete, type="file")]
 
 
-def format_option(formats: Formats[Any]) -> Callable[[F], F]:
+def add_format_option(formats: Formats[Any]) -> Callable[[F], F]:
     """Adds ``--format``, whose choices are the rows of a table of formats."""
     return click.option(
         "--format",
@@ -284,7 +284,7 @@ def format_option(formats: Formats[Any]) -> Callable[[F], F]:
     )
 
 
-def fail_above_option(when: str) -> Callable[[F], F]:
+def add_fail_above_option(when: str) -> Callable[[F], F]:
     """Adds ``--fail-above``, a share of 1 or ``None``; ``when`` says what must not be slower. See `limit_code`."""
     said = (
         f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_OK} if it certainly is not, and with {EXIT_UNDECIDED} if the "
@@ -307,16 +307,16 @@ def _read_percent(context: click.Context, parameter: click.Parameter, value: str
 
 
 def limit_code(found: Collection[str]) -> int:
-    """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.limits.above_limit`."""
+    """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.limits.judge_limit`."""
     return EXIT_SLOWER if SLOWER in found else EXIT_UNDECIDED if UNDECIDED in found else EXIT_OK
 
 
-def top_option(help: str) -> Callable[[F], F]:
+def add_top_option(help: str) -> Callable[[F], F]:
     """Adds ``--top``."""
     return click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help=help)
 
 
-def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
+def add_presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
     """Adds ``--format``, ``--brief``, ``--by``, ``--sort`` and ``--top``; see :func:`take_view`."""
 
     def add(function: F) -> F:
@@ -342,7 +342,7 @@ def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             help="For a run: only what to do next, in under 2,000 tokens: the step, its parts, "
             "kernels, findings with the commands that try them, and what to type. With --format json the same as data.",
         )
-        return format_option(formats)(brief(by(sort(top_option("How many kernels.")(function)))))
+        return add_format_option(formats)(brief(by(sort(add_top_option("How many kernels.")(function)))))
 
     return add
 
@@ -362,7 +362,7 @@ PROGRESS = "INDUCTOR_BENCH_PROGRESS"
 """Environment variable: the stages of a command are printed on stderr, even if it is not a terminal."""
 
 
-def console_for(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:
+def make_console(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:
     """The console of a verb for click's ``--quiet`` and ``--verbose``.
 
     If programs read the result, and stderr is no terminal, there is no progress on it, only remarks on what the result
@@ -405,7 +405,7 @@ def show_program(
     """
     placed = place_view(view, folder, console)
     form = formats.get(name)
-    write_text(folder / PAGE, as_page(formats, found, placed))
+    write_text(folder / PAGE, show_as_page(formats, found, placed))
     show(form, found, placed, console)
     if not form.names_folder and not form.is_data:
         console.remark(f"Written: {folder}")

@@ -9,13 +9,13 @@ import click
 from ..errors import EXIT_OK
 from ..report.formats import View
 from ..report.table_documents import QUERY_FORMATS, QueryResult
-from .presentation import ResultFolder, console_for, format_option, place_view, show
+from .presentation import ResultFolder, add_format_option, make_console, place_view, show
 
 
 @click.command("query", no_args_is_help=True)
 @click.argument("folder", metavar="BATCH|RUN", type=ResultFolder())
 @click.argument("sql", metavar="[SQL]", default="")
-@format_option(QUERY_FORMATS)
+@add_format_option(QUERY_FORMATS)
 def command(folder: Path, sql: str, format: str) -> int:
     """Query the tables of a batch or a run with SQL.
 
@@ -30,7 +30,7 @@ def command(folder: Path, sql: str, format: str) -> int:
     """
     from ..workflows.query import open_tables
 
-    with console_for({}, QUERY_FORMATS.get(format)) as console:
+    with make_console({}, QUERY_FORMATS.get(format)) as console:
         typed = _decode_utf8(sql)
         tables = open_tables(folder, typed.strip())
         for note in tables.notes:

@@ -13,14 +13,14 @@ from ..report.formats import Formats, View
 from ..report.modes_document import FORMATS as MODES_FORMATS
 from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
-from ..store.digest import without_collection
+from ..store.digest import pause_collection
 from ..store.folder import BATCH
 from ..store.program_folders import ModesFolder, OptimizationFolder, ProgramFolder
 from .presentation import (
     ResultFolder,
-    console_for,
+    add_presentation_options,
+    make_console,
     place_view,
-    presentation_options,
     show,
     show_batch,
     show_program,
@@ -36,7 +36,7 @@ PROGRAM_FORMATS: tuple[tuple[type[ProgramFolder[Any]], Formats[Any]], ...] = (
 
 @click.command("report", no_args_is_help=True)
 @click.argument("folder", metavar="RUN|BATCH|FOLDER", type=ResultFolder())
-@presentation_options(FORMATS.extended_by(BATCH_FORMATS))
+@add_presentation_options(FORMATS.extended_by(BATCH_FORMATS))
 @click.option("--plots/--no-plots", default=True, help="Draw the plots again (the default) or not.")
 def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed.
@@ -45,18 +45,18 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     """
     name, view = take_view(values)
     if (folder / BATCH).is_file():
-        with without_collection():
+        with pause_collection():
             return _report_batch(folder, name, view)
     for kind, formats in PROGRAM_FORMATS:
         if kind(folder).exists():
             _refuse_order(view, folder, f"a {kind.HOLDS}")
-            with console_for({}, formats.get(name)) as console:
+            with make_console({}, formats.get(name)) as console:
                 show_program(kind(folder).load(), formats, folder, name, view, console)
             return EXIT_OK
     form = FORMATS.get(name, brief=view.brief)
     from ..workflows.query import run_report
 
-    with console_for({}, form, brief=view.brief) as console:
+    with make_console({}, form, brief=view.brief) as console:
         run, problem = run_report(folder, plots=plots, writes=not view.brief)
         show(form, run, place_view(view, folder, console), console)
         if problem is not None:
@@ -78,7 +78,7 @@ def _report_batch(folder: Path, name: str, view: View) -> int:
     from ..workflows.batch_state import report_batch
 
     _refuse_order(view, folder, "a batch")
-    with console_for({}, form) as console:
+    with make_console({}, form) as console:
         report = report_batch(folder)
         show_batch(report, console, form, view)
         if report.problem is not None:

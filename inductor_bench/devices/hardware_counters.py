@@ -58,7 +58,7 @@ class DramTraffic:
     time_s: float
 
 
-def metrics_for(capability: str | None) -> tuple[str, ...]:
+def list_metrics(capability: str | None) -> tuple[str, ...]:
     """Returns the metrics to request on a GPU of this compute capability."""
     reasons = (*STALL_REASONS, *READY, *((HOPPER_STALL,) if capability == "9.0" else ()))
     return (TIME, *DRAM, DRAM_SHARE, OCCUPANCY, *(STALL.format(reason) for reason in reasons))
@@ -75,12 +75,12 @@ def read_counters(text: str) -> HardwareCounters | None:
         return None
     times = [kernel.get(TIME) for kernel in kernels]
     moved = [kernel.get(metric) for metric in DRAM for kernel in kernels]
-    waits = _weighted_stalls(kernels)
+    waits = _average_stalls(kernels)
     return HardwareCounters(
         device_kernels=len(kernels),
         dram_bytes=sum_known(moved),
-        dram_share=_mean(kernels, DRAM_SHARE),
-        occupancy=_mean(kernels, OCCUPANCY),
+        dram_share=_average_metric(kernels, DRAM_SHARE),
+        occupancy=_average_metric(kernels, OCCUPANCY),
         stalls=dict(sorted(waits.items(), key=lambda item: -item[1])),
         time_s=sum_known(times),
     )
@@ -125,7 +125,7 @@ def _parse_cells(names: Sequence[str], cells: Sequence[str], scales: Sequence[fl
                 continue
 
 
-def _mean(kernels: Sequence[Mapping[str, float]], metric: str) -> float | None:
+def _average_metric(kernels: Sequence[Mapping[str, float]], metric: str) -> float | None:
     """The mean of a metric over the kernels that have it, weighted by their times."""
     known = [(kernel[metric], kernel.get(TIME, 0.0)) for kernel in kernels if metric in kernel]
     total = sum(time for _, time in known)
@@ -134,7 +134,7 @@ def _mean(kernels: Sequence[Mapping[str, float]], metric: str) -> float | None:
     return sum(value * time for value, time in known) / total
 
 
-def _weighted_stalls(kernels: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _average_stalls(kernels: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The share of the warps' time by stall reason, averaged over the kernels that issued instructions."""
     shares: list[dict[str, float]] = []
     for kernel in kernels:
@@ -149,5 +149,5 @@ def _weighted_stalls(kernels: Sequence[Mapping[str, float]]) -> dict[str, float]
             shares.append({**waits, TIME: kernel.get(TIME, 0.0)})
     reasons = {reason for each in shares for reason in each} - {TIME}
     complete = [{**dict.fromkeys(reasons, 0.0), **each} for each in shares]
-    means = {reason: _mean(complete, reason) for reason in reasons}
+    means = {reason: _average_metric(complete, reason) for reason in reasons}
     return {reason: mean for reason, mean in means.items() if mean is not None}

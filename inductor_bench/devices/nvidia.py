@@ -69,7 +69,7 @@ LIMITS = {
 """Limits by compute capability, from the table of technical specifications in the CUDA programming guide."""
 
 
-def theoretical_occupancy(
+def compute_theoretical_occupancy(
     capability: str | None, warps: int | None, registers: int | None, shared_memory_bytes: int | None
 ) -> float | None:
     """Returns the share (0 to 1) of the warps of a multiprocessor that can be resident.
@@ -114,11 +114,11 @@ def is_rocm(environment: Environment) -> bool:
     return "rocm" in environment.versions.torch or (environment.device.accelerator or "").startswith("AMD ")
 
 
-def refusal(version: str) -> InductorBenchError:
+def find_refusal(version: str) -> InductorBenchError:
     """Returns the error for a torch that was built for this version of ROCm, with a hint at what to do instead."""
     return InductorBenchError(
         f"this torch is built for ROCm {version}, and AMD GPUs are not measured: the limits and the peaks here are "
-        "those of NVIDIA GPUs",
+        f"for NVIDIA GPUs",
         "measure on the CPU with --device cpu, or name a Python whose torch is built for CUDA with --python",
         "unsupported-device",
     )
@@ -140,20 +140,22 @@ class Architecture:
     registers: int = REGISTERS  # number of registers per multiprocessor
 
 
-def _architecture(capability: int, device: str, multiprocessors: int, threads: int, shared_kib: int) -> Architecture:
+def _make_architecture(
+    capability: int, device: str, multiprocessors: int, threads: int, shared_kib: int
+) -> Architecture:
     return Architecture(f"sm_{capability}", capability, device, multiprocessors, threads, shared_kib * 1024)
 
 
 ARCHITECTURES = {
     known.name: known
     for known in (
-        _architecture(75, "T4", 40, 1024, 64),
-        _architecture(80, "A100", 108, 2048, 163),
-        _architecture(86, "A10", 72, 1536, 99),
-        _architecture(89, "L4", 58, 1536, 99),
-        _architecture(90, "H100", 132, 2048, 227),
-        _architecture(100, "B200", 148, 2048, 227),
-        _architecture(120, "RTX 5090", 170, 1536, 99),
+        _make_architecture(75, "T4", 40, 1024, 64),
+        _make_architecture(80, "A100", 108, 2048, 163),
+        _make_architecture(86, "A10", 72, 1536, 99),
+        _make_architecture(89, "L4", 58, 1536, 99),
+        _make_architecture(90, "H100", 132, 2048, 227),
+        _make_architecture(100, "B200", 148, 2048, 227),
+        _make_architecture(120, "RTX 5090", 170, 1536, 99),
     )
 }
 """Architectures by name."""
@@ -179,7 +181,7 @@ class _Nvidia(Accelerator):
         self, environment: Environment, warps: int | None, registers: int | None, shared_memory_bytes: int | None
     ) -> float | None:
         capability = compute_capability(environment)
-        return theoretical_occupancy(capability, warps, registers, shared_memory_bytes)
+        return compute_theoretical_occupancy(capability, warps, registers, shared_memory_bytes)
 
 
 NVIDIA: Device = _Nvidia("cuda", family="CUDA")
@@ -192,7 +194,7 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 """The environment variable that limits a process to some GPUs; an empty value leaves none."""
 
 
-def visible_gpus() -> tuple[str, ...]:
+def list_visible_gpus() -> tuple[str, ...]:
     """Returns the GPUs that CUDA would use, named as in ``CUDA_VISIBLE_DEVICES``; empty without ``nvidia-smi``."""
     visible = os.environ.get(VISIBLE_GPUS)
     if visible is not None:
@@ -200,7 +202,7 @@ def visible_gpus() -> tuple[str, ...]:
     return tuple(index for index, *_ in _query("index"))
 
 
-def gpu_models(gpus: Sequence[str]) -> tuple[str, ...]:
+def list_gpu_models(gpus: Sequence[str]) -> tuple[str, ...]:
     """Returns the different models of these GPUs, as far as ``nvidia-smi`` knows them."""
     rows = [row for row in _query("index,uuid,name") if len(row) == 3]
     found = (name for gpu in gpus for index, uuid, name in rows if gpu == index or (gpu and uuid.startswith(gpu)))

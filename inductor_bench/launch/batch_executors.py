@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..devices.nvidia import VISIBLE_GPUS
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError, UsageError
 from ..store import codec
 from ..store.folder import RunFolder, remove_run
 from ..store.lock import TURN, WAITING
-from .process import ERROR_LINES, ChildProcess, PipedProcess, ProcessResult, last_error, module_words
-from .worker import COMPILE_THREADS, expose_package, join_paths, usable_cores, worker_environment
+from .process import ERROR_LINES, ChildProcess, PipedProcess, ProcessResult, find_last_error, list_module_words
+from .worker import COMPILE_THREADS, count_usable_cores, expose_package, join_paths, make_worker_environment
 
 # The interface of a batch's executors: jobs and events.
 #
 # A job is a command of this tool that writes a RUN. An executor decides where and when a job runs, and reports its end.
 
 
-ENTRY = module_words("inductor_bench")
+ENTRY = list_module_words("inductor_bench")
 """The arguments with which an interpreter runs a job."""
 
 OFFLINE = dict.fromkeys(
@@ -41,7 +41,7 @@ OFFLINE = dict.fromkeys(
 
 def is_host(device: str | None) -> bool:
     """Whether jobs on a device need all cores of the machine and no GPU; ``None`` is the best device there is."""
-    return device_of(device).runs_on_host
+    return find_device(device).runs_on_host
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ CORES_KEPT = 2
 """Cores of each device that are reserved for the process that is timed."""
 
 
-def jobs_at_once(cores: int, devices: Sequence[str]) -> int:
+def count_jobs_at_once(cores: int, devices: Sequence[str]) -> int:
     """The number of jobs that may overlap on each device; 1 on a CPU, where the timed model needs all cores."""
     if any(map(is_host, devices)):
         return 1
@@ -250,7 +250,7 @@ class LocalExecutor:
 
         def has_room(device: str) -> bool:
             there = self._on(device)
-            share = all(_shares(one) for one in (job, *(running.job for running in there)))
+            share = all(_divide_cores(one) for one in (job, *(running.job for running in there)))
             return len(there) < (self.at_once if share else 1)
 
         free = [device for device in self.devices if has_room(device)]
@@ -266,7 +266,7 @@ class LocalExecutor:
             TURN: str(self._work.resolve() / f"gpu-{device.replace('/', '-')}.turn"),
             WAITING: str(waiting.resolve()),
         }
-        threads = compile_threads(usable_cores(), len(self.devices), self.at_once if _shares(job) else 1)
+        threads = compile_threads(count_usable_cores(), len(self.devices), self.at_once if _divide_cores(job) else 1)
         shared = (COMPILE_THREADS,) if is_host(job.device) else (COMPILE_THREADS, OMP_THREADS)
         share = {name: str(threads) for name in shared} if threads else {}
         return {
@@ -277,7 +277,7 @@ class LocalExecutor:
         }
 
 
-def _shares(job: Job) -> bool:
+def _divide_cores(job: Job) -> bool:
     """Whether another job may compile while this one is timed; not if the timed device is the CPU."""
     return not job.alone and not is_host(job.device)
 
@@ -356,8 +356,8 @@ class RayExecutor:
         self.gpus = 0
         folder = Path(self._scratch.name)
         self._child = PipedProcess(
-            [sys.executable, *module_words(f"{__package__}.ray_cluster"), self._address, str(folder)],
-            environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
+            [sys.executable, *list_module_words(f"{__package__}.ray_cluster"), self._address, str(folder)],
+            environment=make_worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
             log=folder / "ray.log",
             guarded=False,  # when its pipes break it ends the jobs on other machines, and then itself
         )
@@ -384,7 +384,7 @@ class RayExecutor:
             gpu=not is_host(job.device) and self.gpus > 0,
             program=str(program.absolute()) if program else None,
             goes_on=job.goes_on,
-            order=Order(tuple(ENTRY), tuple(job.words(target, Path("{run}"))), _settings(), job.timeout_s),
+            order=Order(tuple(ENTRY), tuple(job.words(target, Path("{run}"))), _list_settings(), job.timeout_s),
             log=str(job.log.resolve()),
             run=str(job.run.resolve()),
             arriving=str((self._work / job.name).resolve()),
@@ -432,7 +432,7 @@ class RayExecutor:
         if not data:
             self._child.wait(CLOSE_S)
             ended = self._child.end()
-            why = last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
+            why = find_last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
             message = f"the Ray cluster does not answer any more: {why}"
             raise InductorBenchError(message, "the same command continues once it is there", "no-cluster")
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -456,6 +456,6 @@ class RayExecutor:
         return None
 
 
-def _settings() -> dict[str, str]:
+def _list_settings() -> dict[str, str]:
     """The variables of this process that configure torch's compiler, for the machines of a cluster; without paths."""
     return {name: value for name, value in os.environ.items() if _SETTING.match(name) and os.sep not in value}

@@ -47,7 +47,7 @@ def end_family(mark: str) -> None:
     begin_s, quiet_scans = time.monotonic(), 0
     signalled: set[Process] = set()
     while quiet_scans < SCANS and time.monotonic() - begin_s < LIMIT_S:
-        family, starting = find_marked(processes(), mark, signalled)
+        family, starting = find_marked(list_processes(), mark, signalled)
         quiet_scans = 0 if family or starting else quiet_scans + 1
         kill = time.monotonic() - begin_s > GRACE_S
         for process in family if kill else family - signalled:
@@ -56,7 +56,7 @@ def end_family(mark: str) -> None:
         time.sleep(BETWEEN_S)
 
 
-def processes() -> list[int]:
+def list_processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 

@@ -104,7 +104,7 @@ def _reset_family() -> None:
 os.register_at_fork(after_in_child=_reset_family)
 
 
-def tool_mark() -> str:
+def find_tool_mark() -> str:
     """The mark of this process, which the marks of its children contain: a hexadecimal number."""
     return _family.mark
 
@@ -122,7 +122,7 @@ def mark_child(environment: Mapping[str, str], *, guarded: bool = True) -> str:
     outer, own = environment.get(MARK, ""), uuid.uuid4().hex
     if not guarded:
         return outer + own
-    mark = outer + tool_mark() + own
+    mark = outer + find_tool_mark() + own
     _family.add(mark)
     return mark
 
@@ -154,7 +154,7 @@ def end_marked(mark: str, known: Set[guardian.Process] = frozenset()) -> None:
 
 def find_family(mark: str, known: Set[guardian.Process] = frozenset()) -> set[guardian.Process]:
     """The processes whose mark contains this one, the ``known`` ones that still run, and all their descendants."""
-    family, unread = guardian.find_marked(guardian.processes(), mark, known)
+    family, unread = guardian.find_marked(guardian.list_processes(), mark, known)
     for _ in range(READS):
         if not unread:
             break

@@ -35,7 +35,7 @@ ANOTHER_PYTHON = "name an interpreter that has torch with --python"
 NOT_PYTHON = "{python} is no Python interpreter"
 
 
-def module_words(name: str) -> tuple[str, ...]:
+def list_module_words(name: str) -> tuple[str, ...]:
     """The arguments that run a module of this package like ``-m``, but without the current folder on the import path.
 
     The current folder may hold modules that hide others, for example a source tree of torch. ``PYTHONSAFEPATH`` would
@@ -93,54 +93,54 @@ _REMEDIES = (
 )
 
 
-def last_error(text: str) -> str:
+def find_last_error(text: str) -> str:
     """The first line of the error that a Python program's output ends with, for example ``ValueError: no such file``.
 
     An empty string if the output does not end with one. Of several ranks it is the error of the one that failed first.
     """
     lines = text.splitlines()
-    starts = _tracebacks(lines)
+    starts = _find_tracebacks(lines)
     if starts:
-        found = _error_after(starts[-1], lines)
-        return (_RANK_FAILED in found and _error_of_rank(text)) or found
+        found = _find_error_after(starts[-1], lines)
+        return (_RANK_FAILED in found and _find_error_of_rank(text)) or found
     errors = [line for line in lines if _ERROR_LINE.match(line)]  # a syntax error has no traceback
     return errors[-1][:_LONGEST].strip() if errors else ""
 
 
-def _error_of_rank(text: str) -> str:
+def _find_error_of_rank(text: str) -> str:
     """The error of the rank that torchrun says failed first; empty if it says none."""
     failed = _FIRST_RANK.search(text)
     if failed is None:
         return ""
     mark, code, signal = f"[rank{failed['rank']}]: ", failed["code"], failed["signal"]
     own = [line.removeprefix(mark) for line in text.splitlines() if line.startswith(mark)]
-    error = last_error("\n".join(own))
+    error = find_last_error("\n".join(own))
     ended = f"was killed by {signal}" if signal else f"exited with code {code}"
     return f"rank {failed['rank']}{f': {error}' if error else f' {ended}'}"
 
 
-def remedy_of_end(text: str) -> str:
+def find_remedy_of_end(text: str) -> str:
     """The hint for the error that a Python program's output ends with, or else for what caused it."""
     lines = text.splitlines()
-    errors = [last_error(text)]
-    starts = _tracebacks(lines)
+    errors = [find_last_error(text)]
+    starts = _find_tracebacks(lines)
     for earlier, later in zip(reversed(starts[:-1]), reversed(starts), strict=False):
         if _CAUSED not in map(str.strip, lines[earlier:later]):
             break
-        errors.append(_error_after(earlier, lines))
-    return next(filter(None, map(remedy, errors)), "")
+        errors.append(_find_error_after(earlier, lines))
+    return next(filter(None, map(find_remedy, errors)), "")
 
 
-def _tracebacks(lines: list[str]) -> list[int]:
+def _find_tracebacks(lines: list[str]) -> list[int]:
     return [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
 
 
-def _error_after(start: int, lines: list[str]) -> str:
+def _find_error_after(start: int, lines: list[str]) -> str:
     after = (line for line in lines[start + 1 :] if line and not line[0].isspace())
     return next(after, "")[:_LONGEST].strip()
 
 
-def remedy(text: str) -> str:
+def find_remedy(text: str) -> str:
     """The hint for the well-known error that ``text`` names; empty if none is known."""
     for pattern, advice in _REMEDIES:
         match = re.search(pattern, text)

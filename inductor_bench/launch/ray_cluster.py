@@ -178,7 +178,7 @@ def read_pieces(folder: Path) -> Iterator[Piece]:
         name = path.relative_to(folder)
         if not path.is_file() or ".work" in name.parts:
             continue
-        for data in _parts(path):
+        for data in _split_into_parts(path):
             piece.append((name.as_posix(), data))
             size += len(data)
             if size >= PIECE_BYTES:
@@ -188,7 +188,7 @@ def read_pieces(folder: Path) -> Iterator[Piece]:
         yield piece
 
 
-def _parts(path: Path) -> Iterator[bytes]:
+def _split_into_parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         yield stream.read(PIECE_BYTES)  # one part for an empty file too
         yield from iter(lambda: stream.read(PIECE_BYTES), b"")
@@ -298,7 +298,7 @@ class Cluster:
                     )
                 elif not attempt.over:
                     ray.kill(attempt.actor)  # a machine that is out of reach for a time must not continue the job
-                    self._say("lost", name=attempt.job.name, reason=_first_line(cause or error))
+                    self._say("lost", name=attempt.job.name, reason=_take_first_line(cause or error))
 
     def check_machines(self) -> None:
         """Counts the machines every ``NODES_S`` seconds, and moves jobs whose machines are gone."""
@@ -367,7 +367,7 @@ class Cluster:
         self.answers.flush()
 
 
-def _first_line(error: BaseException) -> str:
+def _take_first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 

@@ -30,10 +30,10 @@ from .process import (
     SAFE_PATH,
     PipedProcess,
     ProcessResult,
-    last_error,
-    module_words,
-    remedy,
-    remedy_of_end,
+    find_last_error,
+    find_remedy,
+    find_remedy_of_end,
+    list_module_words,
     run_process,
 )
 
@@ -47,22 +47,22 @@ MOST_TIMERS = 3
 """Cores for each of the workers that time candidates on one device in turn, and their maximum number."""
 
 CORES_KEPT_FROM_A_RETUNE = 1
-"""Cores that are reserved for the parent of a retune. Its workers that time go before those that compile, which have a
-low priority."""
+"""Cores that are reserved for the parent of a retune. Workers that time take precedence over workers that compile,
+which have a low priority."""
 
 
-def most_timing_workers(cores: int) -> int:
+def count_timing_workers(cores: int) -> int:
     """Maximum number of workers that share a device to time candidates: the others load while one of them times."""
     return max(1, min(MOST_TIMERS, cores // CORES_OF_A_TIMER))
 
 
-def cores_of_this_process() -> int:
+def count_cores_of_this_process() -> int:
     """The number of cores that this process may use; its share of them if other jobs compile at the same time."""
     share = os.environ.get(COMPILE_THREADS, "")
-    return min(usable_cores(), int(share)) if share.isdecimal() and int(share) else usable_cores()
+    return min(count_usable_cores(), int(share)) if share.isdecimal() and int(share) else count_usable_cores()
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
@@ -141,7 +141,7 @@ class WorkerPool:
 
         While it gets ready nothing is measured by this pool; when it is, it uses no core any more.
         """
-        if beside_program and cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+        if beside_program and count_cores_of_this_process() <= CORES_OF_THE_PROGRAM:
             return
         with self._lock:
             self._start_forking()
@@ -150,7 +150,7 @@ class WorkerPool:
         if self._forking and not self._forking[0].is_alive:
             self._dismiss()
         if not self._forking and not self._closed.is_set():
-            environment = worker_environment(self.folder, self.environment)
+            environment = make_worker_environment(self.folder, self.environment)
             command = [*self._command, "fork"]
             with contextlib.suppress(InductorBenchError):  # a worker that is started for a call reports the error
                 self._forking.append(ForkingWorker(command, environment=environment, log=self.folder / "forking.log"))
@@ -186,17 +186,17 @@ class WorkerPool:
         """
         log = self.folder / f"import-{name}.log"
         code = f"import {name}, {module or name}; print(getattr({name}, '__version__', 'of an unknown version'))"
-        environment = worker_environment(self.folder, self.environment)
+        environment = make_worker_environment(self.folder, self.environment)
         ended = run_process([self.python, "-c", code], environment=environment, log=log, timeout_s=IMPORT_S)
         said = ended.tail(ERROR_LINES)
         if ended.ok and said.strip():
             return ImportedPackage(version=said.strip().splitlines()[-1])
-        return ImportedPackage(error=last_error(said) or ended.outcome, hint=remedy_of_end(said))
+        return ImportedPackage(error=find_last_error(said) or ended.outcome, hint=find_remedy_of_end(said))
 
     def is_python(self) -> bool:
         """Whether the workers' interpreter runs Python."""
         log = self.folder / "interpreter.log"
-        environment = worker_environment(self.folder, self.environment)
+        environment = make_worker_environment(self.folder, self.environment)
         ended = run_process([self.python, "-c", _SUM], environment=environment, log=log, timeout_s=IMPORT_S)
         return _SUM_RESULT in ended.tail()
 
@@ -216,7 +216,7 @@ class WorkerPool:
             raise InductorBenchError("the run was ended before this was measured")
         ended = run_process(
             [*self._command, *words],
-            environment={**worker_environment(self.folder, self.environment), **variables},
+            environment={**make_worker_environment(self.folder, self.environment), **variables},
             log=log,
             timeout_s=self.timeout_s,
             on_line=self.on_line,
@@ -230,10 +230,10 @@ class WorkerPool:
 
     @property
     def _command(self) -> list[str]:
-        return [self.python, *module_words("inductor_bench.worker")]
+        return [self.python, *list_module_words("inductor_bench.worker")]
 
 
-def worker_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def make_worker_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment in which an interpreter finds this package, and nothing that it did not find before; nor does
     what it starts find anything in the current folder."""
     path = join_paths(expose_package(folder), environment.get("PYTHONPATH"))
@@ -268,7 +268,7 @@ def _read_result(
     result = decode_answer(job, data["result"]) if data.get("result") is not None else None
     said = data.get("failure")
     if said is not None:
-        hint = said["hint"] or remedy(said["message"])
+        hint = said["hint"] or find_remedy(said["message"])
         failure = Failure(job.verb, said["kind"], said["message"], hint, ended.tail(), subject)
     elif result is not None and ended.ok:
         failure = None
@@ -308,12 +308,14 @@ class WorkerLostError(Exception):
         self.kind, self.message, self.tail = kind, ended.outcome, ended.tail()
 
 
-def lost_at_start(lost: WorkerLostError, pool: WorkerPool) -> InductorBenchError:
+def explain_loss_at_start(lost: WorkerLostError, pool: WorkerPool) -> InductorBenchError:
     """Why a worker gave no answer to its first question: its interpreter is none, or has no torch that works."""
-    said = last_error(lost.tail)
+    said = find_last_error(lost.tail)
     if not said and not pool.is_python():
         return InductorBenchError(NOT_PYTHON.format(python=pool.python), ANOTHER_PYTHON, "no-python")
-    return InductorBenchError(said or f"the worker {lost.message}", remedy(said), "no-torch" if said else "worker-lost")
+    return InductorBenchError(
+        said or f"the worker {lost.message}", find_remedy(said), "no-torch" if said else "worker-lost"
+    )
 
 
 class WorkerSession:
@@ -340,8 +342,8 @@ class WorkerSession:
         on_line: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._child = PipedProcess(
-            [python, *module_words("inductor_bench.worker"), "serve"],
-            environment=worker_environment(folder, environment),
+            [python, *list_module_words("inductor_bench.worker"), "serve"],
+            environment=make_worker_environment(folder, environment),
             log=log,
             on_line=on_line,
         )

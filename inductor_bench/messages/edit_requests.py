@@ -14,8 +14,9 @@ from .kernel_requests import CompiledResources
 RECORDED, OTHER, NUDGED, ROUNDED, LARGE, SMALL, ZERO, INFINITE, NAN = (
     *("recorded", "other", "nudged", "rounded", "large", "small", "zero", "infinite", "nan"),
 )
-"""The values of a case: those of the standalone file; drawn anew; the recorded ones with a few elements changed;
-rounded to eighths; scaled up and down; all zero; with infinities; with NaNs. Whole numbers stay as recorded."""
+"""The values of a case: the standalone file's values; new random values; the recorded values with a few elements
+changed; rounded to eighths; scaled up and down; all zero; with infinities; with NaNs. Whole numbers stay as
+recorded."""
 
 FILL_NAN, FILL_PATTERN, FILL_STALE = "nan", "pattern", "stale"
 """What a buffer that is only written holds before the call: NaNs, another pattern, or the results of the last case."""

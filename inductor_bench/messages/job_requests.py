@@ -37,7 +37,7 @@ def encode_request(request: WorkerRequest[Any]) -> dict[str, Any]:
     return {TAG: type(request).__name__, **codec.encode(request)}
 
 
-def by_name(kinds: Iterable[type[WorkerRequest[Any]]]) -> dict[str, type[WorkerRequest[Any]]]:
+def index_by_name(kinds: Iterable[type[WorkerRequest[Any]]]) -> dict[str, type[WorkerRequest[Any]]]:
     """Returns the table of request classes that :func:`decode_request` uses."""
     return {kind.__name__: kind for kind in kinds}
 
@@ -175,8 +175,8 @@ LAUNCHES_TRITON = "INDUCTOR_BENCH_LAUNCHES_TRITON"
 """Environment variable of a worker that times Triton kernels: it imports their launcher before its first request."""
 
 LAUNCH_GAP = "INDUCTOR_BENCH_LAUNCH_GAP"
-"""Environment variable of workers that share a GPU: the file with the gap between two launches, which the first of them
-that is ready measures for all."""
+"""Environment variable of workers that share a GPU: the file with the gap between two launches. The first worker that
+is ready measures it for all."""
 
 
 @dataclass(frozen=True)

@@ -317,14 +317,14 @@ OBSERVE = "INDUCTOR_BENCH_OBSERVE"
 """What is observed: empty for modules and steps, or one of the next three."""
 
 NOTHING, STEPS, COMPARISON = "nothing", "steps", "comparison"
-"""Only run the pins; also time steps; also compare steps with the pins and without in turn."""
+"""The modes: only run with the pins; also time steps; also compare steps with and without the pins in turn."""
 
 EAGER = "INDUCTOR_BENCH_EAGER"
 """Type of the device of the steps, if the program runs without compilation and its steps are only timed; else empty.
 """
 
 COMPILE_CACHE = "INDUCTOR_BENCH_COMPILE_CACHE"
-"""The folder from which torch may take what earlier runs compiled; empty where it compiles everything."""
+"""The folder from which torch may take what earlier runs compiled; empty if it compiles everything."""
 
 PYTHON_ENDED = ".ended"
 """Suffix of the file that a process writes after its id when its Python has ended; its process is torn down then."""
@@ -347,7 +347,7 @@ def request_text(request: BreakdownRequest) -> str:
     return json.dumps(codec.encode_sparse(replace(request, target="", arguments=(), others=())))
 
 
-def requested() -> BreakdownRequest:
+def read_request() -> BreakdownRequest:
     """The request of the run that observes this process."""
     text = os.environ.get(REQUEST)
     return codec.decode(BreakdownRequest, json.loads(text)) if text else BreakdownRequest(samples=False)

@@ -22,7 +22,7 @@ line is ``<slug> <what>``, or ``-`` while the original runs. If a process dies, 
 """
 
 ORIGINAL = 0
-"""The number of the program as it is; the variants of a request follow, from 1."""
+"""The number of the unchanged program. The variants of a request have the numbers from 1 on."""
 
 INCOMPARABLE = 1e9
 """The value of an error that has no number: the shapes differ, or infinities are in different elements."""

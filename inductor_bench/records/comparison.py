@@ -383,8 +383,8 @@ class ModeWinner:
     lines: tuple[str, ...]  # what to type into the program to have it; empty if nothing has to be typed
     fastest: str  # the name of the row with the shortest step
     equals: tuple[str, ...] = ()  # names of other rows whose difference to the fastest one is within noise
-    # whether the row costs little if it is slower after all; otherwise the noise hides differences that matter, and the
-    # row is only the one with the shortest compilation
+    # whether little is lost if the row is not the fastest; otherwise the noise hides differences that matter, and the
+    # row is chosen only for its short compilation
     decided: bool = True
 
 

@@ -159,7 +159,7 @@ class KernelFile(ExtractedKernel):
     values_path: Path | None = None  # the absolute path of ``values``, if there is one
 
 
-def with_paths(row: ExtractedKernel, folder: Path) -> KernelFile:
+def add_paths(row: ExtractedKernel, folder: Path) -> KernelFile:
     """The row with the paths of its files in ``folder``."""
     return KernelFile(
         **vars(row),

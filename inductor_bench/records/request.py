@@ -13,7 +13,18 @@ from typing import Any
 
 from ..errors import UsageError
 from .base import IN_RECORD, Category, FileName
-from .request_fields import ASKED, COMPILED_HERE, GIVEN, LIBRARIES, Needs, accepted_hint, listed, option, part, same
+from .request_fields import (
+    ASKED,
+    COMPILED_HERE,
+    GIVEN,
+    LIBRARIES,
+    Needs,
+    join_by_or,
+    option,
+    part,
+    same,
+    write_accepted_hint,
+)
 
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
@@ -32,7 +43,7 @@ TARGET = ("target", "others", "arguments")
 """The fields of what is broken down, which are no options."""
 
 
-def target_fields(names: Sequence[str], accepted: str = accepted_hint()) -> Mapping[str, Any]:
+def make_target_fields(names: Sequence[str], accepted: str = write_accepted_hint()) -> Mapping[str, Any]:
     """The fields of a request that name its targets: none, one, or several compiled modules.
 
     Raises:
@@ -122,7 +133,9 @@ class BreakdownRequest:
     # the seed of random weights and inputs
     seed: int | None = option(0, "--seed", shown=True, help="Seed of random weights and inputs.")
     # the batch size of a library's model
-    batch_size: int | None = option(None, "--batch-size", least=1, help=f"Batch size of a {listed(LIBRARIES)} model.")
+    batch_size: int | None = option(
+        None, "--batch-size", least=1, help=f"Batch size of a {join_by_or(LIBRARIES)} model."
+    )
     # whether every module was profiled inside the program, with the program's inputs
     live: bool = option(False, "--live", help="Profile inside the program, with the inputs that it really gets.")
     # a trace recorded elsewhere, which is analysed instead of a run
@@ -235,7 +248,7 @@ class BreakdownRequest:
         return self.target.removeprefix(f"{self.kind}:") if self.kind in LIBRARIES else self.target
 
 
-def searched_optimizer(request: BreakdownRequest, kind: str) -> str | None:
+def find_searched_optimizer(request: BreakdownRequest, kind: str) -> str | None:
     """The optimizer of the step for which settings are searched: the request's, or the default for a training step
     without one.
 
@@ -453,7 +466,9 @@ class ApplyRequest:
 class CompareRequest:
     """The request to run one program in two settings, interleaved, and to compare its runs."""
 
-    pythons: tuple[str, ...] = option((), "--python", metavar="PATH", help="The interpreter of A, and that of B.")
+    pythons: tuple[str, ...] = option(
+        (), "--python", metavar="PATH", help="The interpreter of A, then the interpreter of B."
+    )
     variables: tuple[tuple[str, str], ...] = option(
         (), "--env", metavar="NAME=VALUE", kind="pairs", help="Set this variable in B."
     )

@@ -124,34 +124,34 @@ COMPILED_HERE = frozenset(source.kind for source in SOURCES if "mode" in source.
 """Kinds of targets for which this tool writes the program around the model, and decides how it runs."""
 
 
-def accepted_hint() -> str:
+def write_accepted_hint() -> str:
     """``give a script, FILE.py:FACTORY, …, or a RUN folder``."""
     words = [source.accepted for source in SOURCES if source.accepted]
     return f"give {', '.join(words[:-1])}, or {words[-1]}"
 
 
-def listed(words: Iterable[str]) -> str:
+def join_by_or(words: Iterable[str]) -> str:
     """``a``, ``a or b``, ``a, b or c``."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def help_lines(width: int) -> str:
+def write_help_lines(width: int) -> str:
     """The forms of a target and their meanings for ``breakdown --help``, meanings from column ``width`` on."""
-    return _lines([source.help for source in SOURCES if source.help], width)
+    return _write_lines([source.help for source in SOURCES if source.help], width)
 
 
-def list_help_lines(width: int) -> str:
+def write_list_help_lines(width: int) -> str:
     """The same for the lines of a batch's list."""
-    return _lines([source.list_help for source in SOURCES if source.list_help], width)
+    return _write_lines([source.list_help for source in SOURCES if source.list_help], width)
 
 
-def _lines(rows: list[tuple[str, str]], width: int) -> str:
+def _write_lines(rows: list[tuple[str, str]], width: int) -> str:
     indented = "\n".ljust(width + 3)
     return "\n".join(f"  {form:<{width}}{meaning}".replace("\n", indented) for form, meaning in rows)
 
 
-def bare_library(separator: str) -> str:
+def find_bare_library(separator: str) -> str:
     """The library of bare names on lines with this separator."""
     return next(source.kind for source in SOURCES if source.bare == separator)
 
@@ -240,7 +240,7 @@ class OptionField(NamedTuple):
     @property
     def hint(self) -> Any:
         """The type of the field."""
-        return _hints(self.kind)[self.name]
+        return _find_type_hints(self.kind)[self.name]
 
     def changed(self, said: Mapping[str, Any]) -> OptionField:
         """This field with other values of its option: ``said`` are fields of :class:`Option`."""
@@ -248,7 +248,7 @@ class OptionField(NamedTuple):
 
 
 @cache
-def _hints(kind: type) -> Mapping[str, Any]:
+def _find_type_hints(kind: type) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
@@ -274,18 +274,18 @@ def part(kind: type, names: str, form: str = WHOLE, **changes: Mapping[str, Any]
     return field(default_factory=make, metadata={PART: OptionGroup(kind, tuple(names.split()), changes, form)})
 
 
-def option_fields(kind: type) -> list[OptionField]:
+def list_option_fields(kind: type) -> list[OptionField]:
     """The options of a request and of its parts, in the order of the help."""
-    return [one for found in options_by_field(kind).values() for one in found]
+    return [one for found in list_options_by_field(kind).values() for one in found]
 
 
-def options_by_field(kind: type) -> dict[str, list[OptionField]]:
+def list_options_by_field(kind: type) -> dict[str, list[OptionField]]:
     """The options of a request by its fields; a field that is a part has several."""
     found: dict[str, list[OptionField]] = {}
     for item in fields(kind):
         taken: OptionGroup | None = item.metadata.get(PART)
         if taken is not None:
-            theirs = options_by_field(taken.kind)
+            theirs = list_options_by_field(taken.kind)
             own = [one for name in taken.names for one in theirs[name]]
             found[item.name] = [one.changed(taken.changes.get(one.name, {})) for one in own]
         elif OPTION in item.metadata:
@@ -293,13 +293,13 @@ def options_by_field(kind: type) -> dict[str, list[OptionField]]:
     return found
 
 
-def option_words(request: Any) -> tuple[str, ...]:
+def list_option_words(request: Any) -> tuple[str, ...]:
     """The options of the command line that give this request: those that differ from their defaults."""
     found: list[str] = []
     for item in fields(request):
         value = getattr(request, item.name)
         if PART in item.metadata:
-            found += option_words(value) if is_dataclass(value) else ()
+            found += list_option_words(value) if is_dataclass(value) else ()
         elif OPTION in item.metadata and value != item.default:
             found += item.metadata[OPTION].words(value)
     return tuple(found)

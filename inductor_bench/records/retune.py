@@ -281,7 +281,7 @@ class Retune:
         tuning = self.tuning
         if tuning is None or self.failure is not None:
             message = self.failure.message if self.failure is not None else None
-            return RetuneRow(*place, problem=why_untuned(message, self.kernel is not None))
+            return RetuneRow(*place, problem=explain_untuned(message, self.kernel is not None))
         caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""
         row = RetuneRow(*place, caution=caution)
         return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict, tuning.best_config)
@@ -320,7 +320,7 @@ def _switch_in(category: Category, config: Config) -> str:
     return next((name for name in SWITCHES if config.get(name)), "") if category.is_library else ""
 
 
-def why_untuned(failure: str | None, measured: bool) -> str:
+def explain_untuned(failure: str | None, measured: bool) -> str:
     """The reason why a retune has no result.
 
     Args:
@@ -375,7 +375,7 @@ class RetuneRow(NamedTuple):
         return row._replace(saving_s=self.time_s * (1 - 1 / speedup))
 
 
-def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
+def keep_best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
     """One row for each kernel, in order: of several methods the row with the highest speedup."""
     best: dict[str, RetuneRow] = {}
     for row in rows:
@@ -385,9 +385,9 @@ def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
     return tuple(best.values())
 
 
-def by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
+def group_by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
     """The best row of each kernel, by its id and by its file, because a library kernel has the file of its call."""
-    return {key: row for row in best_of_each(rows) for key in (row.file, row.kernel_id) if key}
+    return {key: row for row in keep_best_of_each(rows) for key in (row.file, row.kernel_id) if key}
 
 
 # What puts the winner of a retune into a kernel of a program.
@@ -413,7 +413,7 @@ class TritonPin:
 class CppPin:
     """The text of one C++ kernel."""
 
-    kernel_id: str  # identifies the kernel; see ``source.generated_text.cpp_kernel_id``
+    kernel_id: str  # identifies the kernel; see ``source.generated_text.compute_cpp_kernel_id``
     name: str  # of the kernel
     config: Config  # the configuration, for people
     source: str  # the changed text
@@ -448,7 +448,7 @@ class LibraryPin:
     name: str  # of the call
     kernel_id: str  # of the call
     operator: str  # the name of the operator, for example ``aten.mm``
-    inputs: tuple[InputLayout, ...]  # the layouts of its :func:`factors`
+    inputs: tuple[InputLayout, ...]  # the layouts of its :func:`list_factors`
     settings: Config  # its arguments that are no tensors, by their position or their name
     config: Config  # the choice, as ``worker.upstream.pinning`` names it
     exhaustive: bool = False  # whether it is one of Inductor's exhaustive search
@@ -465,7 +465,7 @@ AnyPin = TritonPin | CppPin | LibraryPin
 Input = TypeVar("Input")
 
 
-def pins_by_kind(
+def group_pins_by_kind(
     pins: Iterable[AnyPin],
 ) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
     """Pins of Triton kernels, of C++ kernels and of library calls, each in the order of ``pins``."""
@@ -477,7 +477,7 @@ def pins_by_kind(
     )
 
 
-def factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
+def list_factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
     """The inputs of a product or a convolution that decide which choice is fast: without what is only added."""
     if operator in ("aten.addmm", "aten.baddbmm"):
         return inputs[-2:]

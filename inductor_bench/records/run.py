@@ -125,7 +125,7 @@ class Part:
     module: str = ""  # the ``nn.Module`` that called the operator; empty if it is unknown
     source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
     refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
-    # of a compiled graph, whether it writes into inputs that lie at other addresses in each call, so that Inductor
+    # of a compiled graph, whether it writes into inputs whose addresses differ between calls, for which Inductor
     # refuses CUDA graphs
     writes_inputs: bool = False
     moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown

@@ -20,8 +20,8 @@ from .document import (
     Section,
     Sentence,
     Table,
-    shown_on,
-    shown_rows,
+    keep_shown_blocks,
+    keep_shown_rows,
 )
 
 BETWEEN = " | "
@@ -44,40 +44,40 @@ its end."""
 CUT = "… more without --brief"
 
 
-def document_brief(document: Document) -> str:
+def render_brief(document: Document) -> str:
     """Renders a document in at most :data:`MOST_CHARACTERS`."""
     head = " · ".join(names.clean(text) for text in (document.title, *document.about) if text)
-    lines = [*([head] if head else []), *_lines(document.blocks)]
-    if _length(lines) > MOST_CHARACTERS:
+    lines = [*([head] if head else []), *_render_blocks(document.blocks)]
+    if _count_characters(lines) > MOST_CHARACTERS:
         lines = [line for line in lines if not line.startswith(NOTE)]
-    if _length(lines) > MOST_CHARACTERS:
-        while lines and _length([*lines, CUT]) > MOST_CHARACTERS:
+    if _count_characters(lines) > MOST_CHARACTERS:
+        while lines and _count_characters([*lines, CUT]) > MOST_CHARACTERS:
             lines.pop()
         lines.append(CUT)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _length(lines: Iterable[str]) -> int:
+def _count_characters(lines: Iterable[str]) -> int:
     return sum(len(line) + 1 for line in lines)
 
 
-def _lines(blocks: Iterable[Block]) -> Iterator[str]:
-    for block in shown_on(blocks, On.BRIEF):
+def _render_blocks(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in keep_shown_blocks(blocks, On.BRIEF):
         yield from _RENDERERS[type(block)](block) if type(block) in _RENDERERS else ()
 
 
-def _section(block: Section) -> Iterator[str]:
+def _render_section(block: Section) -> Iterator[str]:
     note = f" ({names.clean(block.note)})" if block.note else ""
     if not block.quiet:
         yield f"## {names.clean(block.title)}{note}"
-    yield from _lines(block.blocks)
+    yield from _render_blocks(block.blocks)
 
 
-def _sentence(block: Sentence) -> Iterator[str]:
-    yield from _wrapped(block.text)
+def _render_sentence(block: Sentence) -> Iterator[str]:
+    yield from _wrap_text(block.text)
 
 
-def _wrapped(text: str, first: str = "") -> list[str]:
+def _wrap_text(text: str, first: str = "") -> list[str]:
     """The lines of a text, those after the first one indented as far as its words; no word is cut."""
     cleaned, after = names.clean(text), " " * len(first)
     return textwrap.wrap(
@@ -90,54 +90,56 @@ def _wrapped(text: str, first: str = "") -> list[str]:
     )
 
 
-def _items(block: Items) -> Iterator[str]:
+def _render_items(block: Items) -> Iterator[str]:
     for item in block.entries:
         if item.on & On.BRIEF:
-            yield from _item(item)
+            yield from _render_item(item)
 
 
-def _item(item: Item) -> Iterator[str]:
-    yield from _wrapped(item.numbered, "- ")
+def _render_item(item: Item) -> Iterator[str]:
+    yield from _wrap_text(item.numbered, "- ")
     if item.hint:
-        yield from _wrapped(f"Hint: {item.hint}", "  ")
+        yield from _wrap_text(f"Hint: {item.hint}", "  ")
     if item.command:
         yield f"  Try: {item.command if item.command.isprintable() else names.clean(item.command)}"
 
 
-def _table(table: Table) -> Iterator[str]:
-    every, left = shown_rows(table, On.BRIEF)
+def _render_table(table: Table) -> Iterator[str]:
+    every, left = keep_shown_rows(table, On.BRIEF)
     places = [
         place
         for place, column in enumerate(table.columns)
         if column.on & On.BRIEF and any(row.cells[place].text for row in every)
     ]
-    texts = [_texts(table.columns[place], [names.clean(row.cells[place].text) for row in every]) for place in places]
+    texts = [
+        _shorten_texts(table.columns[place], [names.clean(row.cells[place].text) for row in every]) for place in places
+    ]
     if table.titled:
         yield BETWEEN.join(table.columns[place].title for place in places)
     for number, row in enumerate(every):
         yield BETWEEN.join(column[number] for column in texts)
-        yield from _notes(row, places)
+        yield from _render_notes(row, places)
     if left:
         yield names.clean(f"and {left:,} more {table.more}")
 
 
-def _texts(column: Column, texts: Sequence[str]) -> Sequence[str]:
+def _shorten_texts(column: Column, texts: Sequence[str]) -> Sequence[str]:
     """The texts of a column. Names of kernels stay whole, so that they can be typed, if they are not very long."""
     return column.shorten(texts, WIDTH) if column.shorten and max(map(len, texts), default=0) > WIDTH else texts
 
 
-def _notes(row: Row, places: Sequence[int]) -> Iterator[str]:
+def _render_notes(row: Row, places: Sequence[int]) -> Iterator[str]:
     for note in (note for place in places for note in row.cells[place].notes if note.on & On.BRIEF):
         text = names.clean(note.text)
         yield f"{NOTE}{text if note.whole else names.end(text, WIDTH)}"
 
 
-def _facts(block: Facts) -> Iterator[str]:
+def _render_facts(block: Facts) -> Iterator[str]:
     for name, text, *_ in block.rows:
         yield f"{names.clean(name)}: {'; '.join(map(names.clean, text.splitlines()))}"
 
 
-def _commands(block: Commands) -> Iterator[str]:
+def _render_commands(block: Commands) -> Iterator[str]:
     yield f"## {block.label}"
     for command, why in block.entries:
         lines = [line if line.isprintable() else names.clean(line) for line in command.splitlines()]
@@ -146,11 +148,11 @@ def _commands(block: Commands) -> Iterator[str]:
 
 
 _RENDERERS: Mapping[type[Block], Callable[[Any], Iterator[str]]] = {
-    Section: _section,
-    Sentence: _sentence,
-    Items: _items,
-    Table: _table,
-    Facts: _facts,
-    Commands: _commands,
+    Section: _render_section,
+    Sentence: _render_sentence,
+    Items: _render_items,
+    Table: _render_table,
+    Facts: _render_facts,
+    Commands: _render_commands,
 }
 """The blocks that it shows: no bars, no pictures, and nothing that is shown on demand."""

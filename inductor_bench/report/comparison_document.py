@@ -8,15 +8,15 @@ from pathlib import PurePosixPath
 from .. import units
 from ..analysis.comparison_words import (
     NOT_COMPLETE,
-    code_words,
-    headline,
+    describe_code,
+    format_signed,
+    format_signed_percent,
     knows_torch,
-    main_parts,
-    next_commands,
-    part_name,
-    reasons,
-    signed,
-    signed_percent,
+    list_next_commands,
+    list_notes,
+    name_main_parts,
+    name_part,
+    write_headline,
 )
 from ..analysis.findings.finding import join_words, plural
 from ..records.comparison import (
@@ -60,13 +60,13 @@ from .document import (
     SourceFile,
     Stretch,
     Table,
-    notes,
-    sentences,
-    words,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
-from .formats import View, document_formats, table_text
-from .run.run_tables import source_file
-from .waterfall import Fall, waterfall
+from .formats import View, make_formats, write_csv
+from .run.run_tables import write_source_file
+from .waterfall import Fall, plot_waterfall
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60
@@ -81,37 +81,40 @@ SMALLEST_SHARE = 0.001
 # --- two runs --------------------------------------------------------------------------------------------------------
 
 
-def comparison_document(comparison: RunComparison, view: View) -> Document:
+def make_comparison_document(comparison: RunComparison, view: View) -> Document:
     """The answer, what differs around the program, the parts of the difference, and the kernels and graphs.
 
     Args:
         comparison: the record.
         view: ``files`` has the texts of the kernels' standalone files as ``a/NAME.py`` and ``b/NAME.py``.
     """
-    sources = {place: source_file(text) for place, text in view.files.items()}
+    sources = {place: write_source_file(text) for place, text in view.files.items()}
     changes = [change for change in comparison.kernels if change.cause != UNCHANGED]
     incomplete = [note for note in comparison.notes if note[1:].startswith(NOT_COMPLETE)]
     said = Items(tuple(Item(f"{note}.", NOTE) for note in comparison.notes if note not in incomplete))
     currency = "a step" if comparison.step.currency == "step" else "an iteration"
-    commands = Commands(tuple((one.command, one.why) for one in next_commands(comparison)))
+    commands = Commands(tuple((one.command, one.why) for one in list_next_commands(comparison)))
     return Document(
         f"{comparison.b.name} against {comparison.a.name}",
-        (f"A: {_side(comparison.a)}", f"B: {_side(comparison.b)}"),
+        (f"A: {_describe_side(comparison.a)}", f"B: {_describe_side(comparison.b)}"),
         (
-            Sentence(headline(comparison, view.limit), LEAD),
+            Sentence(write_headline(comparison, view.limit), LEAD),
             *(Sentence(f"{note}.", BAD) for note in incomplete),
-            *sentences(reasons(comparison)),
-            Section("What differs around the program", (_environment(comparison),), short="Environment"),
+            *make_sentences(list_notes(comparison)),
+            Section("What differs around the program", (_make_environment_table(comparison),), short="Environment"),
             Section(
-                "Where the difference comes from", _parts(comparison), short="Parts", note="the parts add up to it"
+                "Where the difference comes from",
+                _make_parts_table(comparison),
+                short="Parts",
+                note="the parts add up to it",
             ),
             Section(
                 "The kernels that differ",
-                (_kernels(changes, sources, view.top),) if changes else (),
+                (_make_kernels_table(changes, sources, view.top),) if changes else (),
                 short="Kernels",
                 note=f"times of all calls in {currency}",
             ),
-            Section("Graphs", (_graphs(comparison),), on=On.PAPER),
+            Section("Graphs", (_make_graphs_table(comparison),), on=On.PAPER),
             Section("Notes", (said,)),
             Section("Next", (commands,), quiet=True),
         ),
@@ -119,12 +122,12 @@ def comparison_document(comparison: RunComparison, view: View) -> Document:
     )
 
 
-def _side(side: SideSummary) -> str:
+def _describe_side(side: SideSummary) -> str:
     runs = f"{side.runs} runs" if side.runs > 1 else ""
     return " · ".join(filter(None, (side.name, side.title, runs, side.machine, side.created)))
 
 
-def _environment(comparison: RunComparison) -> Block:
+def _make_environment_table(comparison: RunComparison) -> Block:
     if not comparison.environment_differences:
         unknown = join_words(
             [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not knows_torch(side)]
@@ -133,11 +136,11 @@ def _environment(comparison: RunComparison) -> Block:
     rows = [
         Row((Cell(one.name), Cell(one.a or UNSET), Cell(one.b or UNSET))) for one in comparison.environment_differences
     ]
-    columns = (words("what"), words("A"), words("B"))
+    columns = (make_text_column("what"), make_text_column("A"), make_text_column("B"))
     return Table(columns, rows, most=MOST_DIFFERENCES, cut_on=On.TERMINAL, more="with --format json")
 
 
-def _parts(comparison: RunComparison) -> tuple[Block, ...]:
+def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
     """All parts, those above the noise first, and their sum."""
     step = comparison.step
     least = SMALLEST_SHARE * step.a_s
@@ -147,21 +150,21 @@ def _parts(comparison: RunComparison) -> tuple[Block, ...]:
     others = _sum(f"{len(small)} smaller", small)
     whole = PartChange(step.a_s, step.b_s, step.delta_s, None, None, comparison.verdict, f"the {step.currency}")
     columns = (
-        *(words("part", least=20), Column("A", spare=1), Column("B"), Column("difference")),
+        *(make_text_column("part", least=20), Column("A", spare=1), Column("B"), Column("difference")),
         *(Column("of A's step", spare=2), Column("verdict", False)),
     )
     table = Table(
         columns,
-        [_part_row(comparison, part, most) for part in (*large, *small)],
-        total=_part_row(comparison, whole, 0.0),
+        [_make_part_row(comparison, part, most) for part in (*large, *small)],
+        total=_make_part_row(comparison, whole, 0.0),
         most=len(large) or 1,
         cut_on=On.TERMINAL,
-        rest=_part_row(comparison, others, 0.0),
+        rest=_make_part_row(comparison, others, 0.0),
     )
-    falls = [Fall(part_name(part), part.delta_s, part.verdict in TONES) for part in large]
+    falls = [Fall(name_part(part), part.delta_s, part.verdict in TONES) for part in large]
     if small:
         falls.append(Fall(others.label, others.delta_s, False))
-    picture = waterfall((f"A: the {step.currency}", step.a_s), falls, (f"B: the {step.currency}", step.b_s))
+    picture = plot_waterfall((f"A: the {step.currency}", step.a_s), falls, (f"B: the {step.currency}", step.b_s))
     return (*picture, Sentence("Bars: to the left B takes less, to the right more.", NOTE, on=On.PAGE), table)
 
 
@@ -170,21 +173,21 @@ def _sum(label: str, parts: Sequence[PartChange]) -> PartChange:
     return PartChange(a_s, b_s, delta_s, None, None, "", label)
 
 
-def _part_row(comparison: RunComparison, part: PartChange, most: float) -> Row:
+def _make_part_row(comparison: RunComparison, part: PartChange, most: float) -> Row:
     count = f" ({part.kernels})" if part.cause in KERNEL_CAUSES else ""
     return Row(
         (
-            Cell(f"{part_name(part)}{count}", notes=notes(part.detail, whole=True)),
+            Cell(f"{name_part(part)}{count}", notes=make_notes(part.detail, whole=True)),
             Cell(units.seconds(part.a_s), part.a_s),
             Cell(units.seconds(part.b_s), part.b_s),
-            Cell(signed(part.delta_s), part.delta_s, bar=_difference_bar(part, most)),
-            Cell(signed_percent(part.delta_s, comparison.step.a_s), part.delta_s),
+            Cell(format_signed(part.delta_s), part.delta_s, bar=_make_difference_bar(part, most)),
+            Cell(format_signed_percent(part.delta_s, comparison.step.a_s), part.delta_s),
             Cell(part.verdict, tone=TONES.get(part.verdict, "")),
         )
     )
 
 
-def _difference_bar(change: Change, most: float) -> Bar | None:
+def _make_difference_bar(change: Change, most: float) -> Bar | None:
     """A bar from the middle: to the left if B takes less time, to the right if it takes more."""
     if not most:
         return None
@@ -192,18 +195,18 @@ def _difference_bar(change: Change, most: float) -> Bar | None:
     colour = "bad" if change.delta_s > 0 else "good"
     sure = colour if change.verdict in (SLOWER, FASTER) else "muted"
     left = 0.5 if change.delta_s > 0 else 0.5 - width
-    return Bar((Stretch(width, sure, part_label(change), signed(change.delta_s), left),))
+    return Bar((Stretch(width, sure, label_part(change), format_signed(change.delta_s), left),))
 
 
-def part_label(change: Change) -> str:
+def label_part(change: Change) -> str:
     """What a bar of a difference is called."""
     return f"difference, {change.verdict}" if change.verdict else "difference"
 
 
-def _kernels(changes: Sequence[KernelChange], files: Mapping[str, SourceFile], top: int) -> Table:
+def _make_kernels_table(changes: Sequence[KernelChange], files: Mapping[str, SourceFile], top: int) -> Table:
     columns = (
         Column("#"),
-        words("kernel", least=20, shorten=_short_pairs, most=NAME_WIDTH),
+        make_text_column("kernel", least=20, shorten=_shorten_pairs, most=NAME_WIDTH),
         *(
             Column("cause", False, on=On.PAPER),
             Column("calls", spare=3),
@@ -212,29 +215,32 @@ def _kernels(changes: Sequence[KernelChange], files: Mapping[str, SourceFile], t
         ),
         *(Column("difference"), Column("verdict", False)),
     )
-    rows = [_kernel_row(number, change, files) for number, change in enumerate(changes, 1)]
+    rows = [_make_kernel_row(number, change, files) for number, change in enumerate(changes, 1)]
     return Table(columns, rows, main=1, filter="name, cause, detail", most=top, more="with --format json")
 
 
-def _kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFile]) -> Row:
+def _make_kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFile]) -> Row:
     a_s, b_s = (sum(side.time_s for side in sides) for sides in (change.a, change.b))
-    first, *more = _detail_lines(change) or [""]
+    first, *more = _list_detail_lines(change) or [""]
     said = (
-        *notes(": ".join(filter(None, (change.cause, first))), on=On.TERMINAL, whole=True),
-        *notes(first, on=On.PAPER),
-        *notes(*more, whole=True),
+        *make_notes(": ".join(filter(None, (change.cause, first))), on=On.TERMINAL, whole=True),
+        *make_notes(first, on=On.PAPER),
+        *make_notes(*more, whole=True),
     )
     cells = (
-        *(Cell(str(number), number), Cell(_kernel_name(change), notes=said), Cell(change.cause)),
-        Cell(_calls(change), sum(side.calls for side in change.b)),
+        *(Cell(str(number), number), Cell(_name_kernel(change), notes=said), Cell(change.cause)),
+        Cell(_format_calls(change), sum(side.calls for side in change.b)),
         Cell(units.seconds(a_s if change.a else None), a_s),
         Cell(units.seconds(b_s if change.b else None), b_s),
-        *(Cell(signed(change.delta_s), change.delta_s), Cell(change.verdict, tone=TONES.get(change.verdict, ""))),
+        *(
+            Cell(format_signed(change.delta_s), change.delta_s),
+            Cell(change.verdict, tone=TONES.get(change.verdict, "")),
+        ),
     )
-    return Row(cells, lambda: _kernel_details(change, files))
+    return Row(cells, lambda: _list_kernel_details(change, files))
 
 
-def _kernel_name(change: KernelChange) -> str:
+def _name_kernel(change: KernelChange) -> str:
     """``triton_poi_fused_add_1``, and what becomes of it if that has another name: ``… → 2 kernels``."""
     first, second = _group(change.a), _group(change.b)
     if not change.a or not change.b or {side.name for side in change.a} == {side.name for side in change.b}:
@@ -246,11 +252,11 @@ def _group(sides: Sequence[KernelSide]) -> str:
     return names.plain(sides[0].name) if len(sides) == 1 else f"{len(sides)} kernels" if sides else ""
 
 
-def _short_pairs(texts: Sequence[str], width: int) -> list[str]:
-    return [_short_pair(text, width) for text in texts]
+def _shorten_pairs(texts: Sequence[str], width: int) -> list[str]:
+    return [_shorten_pair(text, width) for text in texts]
 
 
-def _short_pair(text: str, width: int) -> str:
+def _shorten_pair(text: str, width: int) -> str:
     first, arrow, second = text.partition(" → ")
     if names.cells(text) <= width or not arrow:
         return names.short(text, width)
@@ -258,12 +264,12 @@ def _short_pair(text: str, width: int) -> str:
     return f"{names.short(first, room)} → {names.short(second, room)}"
 
 
-def _calls(change: KernelChange) -> str:
+def _format_calls(change: KernelChange) -> str:
     calls = [units.count(sum(side.calls for side in sides)) for sides in (change.a, change.b) if sides]
     return calls[0] if len(set(calls)) == 1 else " → ".join(calls)
 
 
-def _detail_lines(change: KernelChange) -> list[str]:
+def _list_detail_lines(change: KernelChange) -> list[str]:
     """What is known about a change: the words, and the names of grouped kernels."""
     lines = [names.clean(change.detail)] if change.detail else []
     for side, kernels in (("A", change.a), ("B", change.b)):
@@ -272,16 +278,16 @@ def _detail_lines(change: KernelChange) -> list[str]:
     return lines
 
 
-def _kernel_details(change: KernelChange, files: Mapping[str, SourceFile]) -> Iterator[Block]:
-    facts = [*_side_facts("A", change.a), *_side_facts("B", change.b)]
-    facts += [("by cause", ", ".join(f"{cause} {signed(delta)}" for cause, delta in change.seconds.items()))]
+def _list_kernel_details(change: KernelChange, files: Mapping[str, SourceFile]) -> Iterator[Block]:
+    facts = [*_list_side_facts("A", change.a), *_list_side_facts("B", change.b)]
+    facts += [("by cause", ", ".join(f"{cause} {format_signed(delta)}" for cause, delta in change.seconds.items()))]
     yield Facts(tuple(fact for fact in facts if fact[1]))
     sides = (("a", change.a), ("b", change.b))
     places = [f"{side}/{PurePosixPath(one.file).name}" for side, kernels in sides for one in kernels if one.file]
     yield from (FileText(place) for place in dict.fromkeys(places) if place in files)
 
 
-def _side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str, str]]:
+def _list_side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str, str]]:
     for kernel in kernels:
         configs = "; ".join(", ".join(f"{key}={value}" for key, value in config.items()) for config in kernel.configs)
         calls = f"{units.count(kernel.calls)} call{'s' * (kernel.calls != 1)}"
@@ -290,17 +296,17 @@ def _side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str,
         yield side, "\n".join(filter(None, lines))
 
 
-def _graphs(comparison: RunComparison) -> Table:
+def _make_graphs_table(comparison: RunComparison) -> Table:
     rows = []
     for graph in comparison.graphs:
         calls = list(dict.fromkeys(units.count(calls) for calls in (graph.a_calls, graph.b_calls)))
         labels = [Cell(label if label is not None else units.MISSING) for label in (graph.a, graph.b)]
         times = [Cell(units.seconds(value), value) for value in (graph.a_s, graph.b_s)]
-        difference = Cell(signed(graph.delta_s), graph.delta_s)
+        difference = Cell(format_signed(graph.delta_s), graph.delta_s)
         last = (Cell(" → ".join(calls), graph.b_calls), Cell(units.whole_percent(graph.alike), graph.alike))
         rows.append(Row((*labels, *times, difference, *last)))
     titles = ("A", "B", "difference", "calls", "same code")
-    return Table((words("graph of A"), words("graph of B"), *map(Column, titles)), rows)
+    return Table((make_text_column("graph of A"), make_text_column("graph of B"), *map(Column, titles)), rows)
 
 
 HEADER = (
@@ -309,20 +315,20 @@ HEADER = (
 )
 
 
-def comparison_csv(comparison: RunComparison, view: View) -> str:
+def make_comparison_csv(comparison: RunComparison, view: View) -> str:
     """Renders the step, its parts, which add up to it, and the kernels, which the parts hold, too. SI base units."""
     step = comparison.step
     whole = PartChange(step.a_s, step.b_s, step.delta_s, step.low_s, step.high_s, comparison.verdict, step.currency)
-    rows = [_part_csv("step", whole), *(_part_csv("part", part) for part in comparison.parts)]
-    return table_text(HEADER, [*rows, *map(_kernel_csv, comparison.kernels)])
+    rows = [_make_part_csv("step", whole), *(_make_part_csv("part", part) for part in comparison.parts)]
+    return write_csv(HEADER, [*rows, *map(_make_kernel_csv, comparison.kernels)])
 
 
-def _part_csv(row: str, part: PartChange) -> tuple[object, ...]:
+def _make_part_csv(row: str, part: PartChange) -> tuple[object, ...]:
     times = (part.a_s, part.b_s, part.delta_s, part.low_s, part.high_s, part.verdict)
     return (row, part.cause, part.label, "", "", "", "", "", *times, "", "", "", "", part.detail)
 
 
-def _kernel_csv(change: KernelChange) -> tuple[object, ...]:
+def _make_kernel_csv(change: KernelChange) -> tuple[object, ...]:
     a, b = change.a, change.b
     times = tuple(sum(side.time_s for side in sides) for sides in (a, b))
     return (
@@ -331,18 +337,23 @@ def _kernel_csv(change: KernelChange) -> tuple[object, ...]:
         (a or b)[0].graph,
         *(sum(side.calls for side in sides) for sides in (a, b)),
         *(*times, change.delta_s, change.low_s, change.high_s, change.verdict),
-        *(_configs(a), _configs(b), *("; ".join(side.kernel_id for side in sides) for sides in (a, b)), change.detail),
+        *(
+            _format_configs(a),
+            _format_configs(b),
+            *("; ".join(side.kernel_id for side in sides) for sides in (a, b)),
+            change.detail,
+        ),
     )
 
 
-def _configs(sides: tuple[KernelSide, ...]) -> str:
+def _format_configs(sides: tuple[KernelSide, ...]) -> str:
     configs = (config for side in sides for config in side.configs)
     return "; ".join(" ".join(f"{name}={value}" for name, value in config.items()) for config in configs)
 
 
-FORMATS = document_formats(
-    comparison_document,
-    csv=comparison_csv,
+FORMATS = make_formats(
+    make_comparison_document,
+    csv=make_comparison_csv,
     rows="parts and kernels as CSV",
     of="a comparison of two runs",
     shows_files=True,
@@ -352,11 +363,11 @@ FORMATS = document_formats(
 # --- two batches -----------------------------------------------------------------------------------------------------
 
 
-def batch_comparison_document(batch: BatchComparison, view: View) -> Document:
+def make_batch_comparison_document(batch: BatchComparison, view: View) -> Document:
     """The answer and a row for each model, the largest relative difference first."""
     columns = (
         *(
-            words("model", shorten=_short_pairs),
+            make_text_column("model", shorten=_shorten_pairs),
             Column("A", spare=1),
             Column("B"),
             Column("difference", spare=2),
@@ -367,18 +378,18 @@ def batch_comparison_document(batch: BatchComparison, view: View) -> Document:
             Column("most of it", False, on=On.PAPER),
         ),
     )
-    rows = [_model_row(model) for model in sorted(batch.models, key=_relative, reverse=True)]
+    rows = [_make_model_row(model) for model in sorted(batch.models, key=_compute_relative_step, reverse=True)]
     return Document(
         f"{batch.b} against {batch.a}",
         (f"A: {batch.a}", f"B: {batch.b}"),
         (
-            Sentence(batch_lead(batch), LEAD),
+            Sentence(write_batch_lead(batch), LEAD),
             Section("Models", (Table(columns, rows, filter="model, verdict, part"),)),
         ),
     )
 
 
-def batch_lead(batch: BatchComparison) -> str:
+def write_batch_lead(batch: BatchComparison) -> str:
     """The answer: how many models are slower, and the mean."""
     verdicts = ((SLOWER, SLOWER), (FASTER, FASTER), (SAME, "the same"), (UNDECIDED, UNDECIDED))
     counts = [f"{batch.count(verdict)} {said}" for verdict, said in verdicts if batch.count(verdict)]
@@ -388,44 +399,47 @@ def batch_lead(batch: BatchComparison) -> str:
     return f"Of {plural(len(batch.models), 'model')}: {', '.join(counts)}.{mean}"
 
 
-def _relative(model: ModelComparison) -> float:
+def _compute_relative_step(model: ModelComparison) -> float:
     step = model.comparison.step if model.comparison is not None else None
     return abs(step.delta_s) / step.a_s if step is not None and step.a_s else -1.0
 
 
-def _model_row(model: ModelComparison) -> Row:
+def _make_model_row(model: ModelComparison) -> Row:
     found = model.comparison
     if found is None:
-        said = notes(model.problem, on=On.TERMINAL, whole=True)
+        said = make_notes(model.problem, on=On.TERMINAL, whole=True)
         missing = [Cell(units.MISSING)] * 4
         return Row((Cell(model.name, notes=said), *missing, Cell("not compared", tone=NOTE), Cell(model.problem)))
     step = found.step
-    most = ", ".join(f"{part_name(part)} {signed(part.delta_s)}" for part in main_parts(found)[:2])
+    most = ", ".join(f"{name_part(part)} {format_signed(part.delta_s)}" for part in name_main_parts(found)[:2])
     why = "; ".join(found.reasons) if found.verdict == NOT_COMPARABLE else most
-    code = "" if code_words(found).startswith("All") else code_words(found)
+    code = "" if describe_code(found).startswith("All") else describe_code(found)
     relative = step.delta_s / step.a_s if step.a_s else None
     cells = (
         *(
-            Cell(model.name, notes=notes(why, code, on=On.TERMINAL, whole=True)),
+            Cell(model.name, notes=make_notes(why, code, on=On.TERMINAL, whole=True)),
             Cell(units.seconds(step.a_s), step.a_s),
         ),
-        *(Cell(units.seconds(step.b_s), step.b_s), Cell(signed(step.delta_s), step.delta_s)),
-        Cell(signed_percent(step.delta_s, step.a_s), relative),
+        *(Cell(units.seconds(step.b_s), step.b_s), Cell(format_signed(step.delta_s), step.delta_s)),
+        Cell(format_signed_percent(step.delta_s, step.a_s), relative),
         *(Cell(found.verdict, tone=TONES.get(found.verdict, "")), Cell(why)),
     )
-    return Row(cells, lambda: _model_details(found))
+    return Row(cells, lambda: _list_model_details(found))
 
 
-def _model_details(found: RunComparison) -> Iterator[Block]:
-    yield from sentences((headline(found), *reasons(found), code_words(found)))
+def _list_model_details(found: RunComparison) -> Iterator[Block]:
+    yield from make_sentences((write_headline(found), *list_notes(found), describe_code(found)))
     parts = [
-        (part_name(part), f"{signed(part.delta_s)} ({signed_percent(part.delta_s, found.step.a_s)}), {part.verdict}")
+        (
+            name_part(part),
+            f"{format_signed(part.delta_s)} ({format_signed_percent(part.delta_s, found.step.a_s)}), {part.verdict}",
+        )
         for part in found.parts
     ]
     yield Facts(tuple(parts))
 
 
-def batch_comparison_csv(batch: BatchComparison, view: View) -> str:
+def make_batch_comparison_csv(batch: BatchComparison, view: View) -> str:
     """Renders a row for each model, in seconds."""
     rows = []
     for model in batch.models:
@@ -434,12 +448,12 @@ def batch_comparison_csv(batch: BatchComparison, view: View) -> str:
         verdict = model.comparison.verdict if model.comparison is not None else "not compared"
         reason = "; ".join(model.comparison.reasons) if model.comparison is not None else model.problem
         rows.append((model.name, *times, verdict, reason))
-    return table_text(("model", "a_s", "b_s", "delta_s", "low_s", "high_s", "verdict", "problem"), rows)
+    return write_csv(("model", "a_s", "b_s", "delta_s", "low_s", "high_s", "verdict", "problem"), rows)
 
 
-BATCH_FORMATS = document_formats(
-    batch_comparison_document,
-    csv=batch_comparison_csv,
+BATCH_FORMATS = make_formats(
+    make_batch_comparison_document,
+    csv=make_batch_comparison_csv,
     rows="a row for each model as CSV",
     of="a comparison of two batches",
 )

@@ -8,7 +8,7 @@ them harmless. A colour is ``#rrggbb``, or one of :data:`THEME_COLOURS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import ClassVar
 
@@ -222,14 +222,14 @@ class Column:
     on: On = On.EVERYWHERE
 
 
-def words(title: str, **fields: object) -> Column:
+def make_text_column(title: str, **fields: object) -> Column:
     """A column of words, which a narrow terminal may cut."""
     return Column(title, **{"right": False, "least": 16, **fields})  # type: ignore[arg-type]
 
 
-def kernel_column(title: str, most: int) -> Column:
+def make_kernel_column(title: str, most: int) -> Column:
     """A column of the names of kernels, which are cut so that they stay different; at ``most`` so long on paper."""
-    return words(title, shorten=names.unique_shorts, most=most)
+    return make_text_column(title, shorten=names.shorten_uniquely, most=most)
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ class Document:
     wide: bool = False  # whether it uses the whole width of a wide terminal
 
 
-def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
+def keep_shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
     """The rows that a format shows with that of the sum, and the number of rows that no row stands for."""
     first = sorted(table.rows, key=lambda row: row.late)
     rows = first[: table.most if table.most and table.cut_on & form else MOST_ROWS]
@@ -359,7 +359,7 @@ def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
     return [*rows, *last, *total], 0 if last else left
 
 
-def shown_on(blocks: Iterable[Block], form: On) -> list[Block]:
+def keep_shown_blocks(blocks: Iterable[Block], form: On) -> list[Block]:
     """The blocks that a format shows, without sections and tables in which it shows nothing."""
     return [block for block in blocks if block.on & form and not is_empty(block, form)]
 
@@ -367,7 +367,7 @@ def shown_on(blocks: Iterable[Block], form: On) -> list[Block]:
 def is_empty(block: object, form: On) -> bool:
     """Whether a format has nothing to show of a block."""
     if isinstance(block, Section | Fold):
-        return not shown_on(block.blocks, form)
+        return not keep_shown_blocks(block.blocks, form)
     if isinstance(block, Items | Commands | Answers):
         return not block.entries
     if isinstance(block, Table | Facts):
@@ -375,11 +375,16 @@ def is_empty(block: object, form: On) -> bool:
     return isinstance(block, Sentence) and not block.text
 
 
-def sentences(texts: Iterable[str], tone: str = "", on: On = On.EVERYWHERE) -> tuple[Sentence, ...]:
+def make_sentences(texts: Iterable[str], tone: str = "", on: On = On.EVERYWHERE) -> tuple[Sentence, ...]:
     """A sentence for each text that is not empty."""
     return tuple(Sentence(text, tone, on=on) for text in texts if text)
 
 
-def notes(*texts: str, on: On = On.EVERYWHERE, whole: bool = False) -> tuple[Note, ...]:
+def make_notes(*texts: str, on: On = On.EVERYWHERE, whole: bool = False) -> tuple[Note, ...]:
     """A note for each text that is not empty."""
     return tuple(Note(text, on, whole=whole) for text in texts if text)
+
+
+def hide_in_brief(section: Section) -> Section:
+    """The section, which the brief form leaves out."""
+    return replace(section, on=section.on & ~On.BRIEF)

@@ -7,34 +7,36 @@ from collections.abc import Iterator
 
 from .. import units
 from ..analysis.findings.finding import apply_command
-from ..analysis.limits import limit_words, slowdown_of_kernels
+from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
 from ..records.retune import SLOWER
 from . import names
 from .document import BAD, GOOD, LEAD, NOTE, WARN, Block, Commands, Document, Facts, Item, Items, Section, Sentence
-from .document import sentences as sentences_of
-from .formats import DEFAULT_VIEW, View, document_formats
+from .document import make_sentences as sentences_of
+from .formats import DEFAULT_VIEW, View, make_formats
 
 _TONES = {"faster": GOOD, "slower": BAD, "undecided": WARN, REFUSED: BAD}
 _SAID = {"same": "takes as long as the original", "undecided": "may be faster or slower than the original"}
 
 
-def checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Document:
+def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Document:
     """Whether an edited kernel is right and faster, and what to type next."""
     file = names.cut_middle(names.clean(verdict.file), 88)
     machine = [verdict.device, f"torch {verdict.torch}", *([f"triton {verdict.triton}"] if verdict.triton else [])]
     blocks = (
-        Sentence(_headline(verdict, file), LEAD),
-        *_refusal(verdict),
-        *sentences_of([limit_words(slowdown_of_kernels(verdict.pair), view.limit)] if view.limit is not None else []),
-        Facts(tuple(_facts(verdict))),
+        Sentence(_write_headline(verdict, file), LEAD),
+        *_describe_refusal(verdict),
+        *sentences_of(
+            [describe_limit(compute_slowdown_of_kernels(verdict.pair), view.limit)] if view.limit is not None else []
+        ),
+        Facts(tuple(_list_facts(verdict))),
         Items(tuple(Item(note, WARN) for note in verdict.notes)),
-        Section("Next", (Commands(tuple(_next(verdict))),), quiet=True),
+        Section("Next", (Commands(tuple(_list_next_commands(verdict))),), quiet=True),
     )
     return Document(verdict.kernel, (" · ".join(machine),), blocks)
 
 
-def _headline(verdict: EditVerdict, file: str) -> str:
+def _write_headline(verdict: EditVerdict, file: str) -> str:
     if verdict.verdict == REFUSED:
         return f"{file} is refused: {verdict.words}"
     said = _SAID.get(verdict.verdict, f"is {verdict.verdict} than the original")
@@ -43,22 +45,25 @@ def _headline(verdict: EditVerdict, file: str) -> str:
     return f"{file} is right, and {said}"
 
 
-def _refusal(verdict: EditVerdict) -> Iterator[Block]:
+def _describe_refusal(verdict: EditVerdict) -> Iterator[Block]:
     if verdict.hint:
         yield Sentence(verdict.hint[:1].upper() + verdict.hint[1:], NOTE)
 
 
-def _facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
+def _list_facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
     yield "checks", _check_words(verdict)
     original, edited, ratio = verdict.original, verdict.edited, verdict.ratio
     if original is not None and edited is not None:
-        yield "original", f"{units.seconds(original.median_s)} {verdict.state}{_rate(verdict, original.median_s)}"
-        yield "edited", f"{units.seconds(edited.median_s)} {verdict.state}{_rate(verdict, edited.median_s)}"
+        yield (
+            "original",
+            f"{units.seconds(original.median_s)} {verdict.state}{_format_rate(verdict, original.median_s)}",
+        )
+        yield "edited", f"{units.seconds(edited.median_s)} {verdict.state}{_format_rate(verdict, edited.median_s)}"
     if ratio is not None:
         yield "ratio", f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), edited / original"
     errors = [check for check in verdict.checks if check.error is not None]
     if errors:
-        yield "error", _error_words(max(errors, key=lambda check: (check.error or 0.0) / (check.limit or 1.0)))
+        yield "error", _describe_error(max(errors, key=lambda check: (check.error or 0.0) / (check.limit or 1.0)))
     resources = verdict.resources
     words = [
         f"{count} {name}"
@@ -71,7 +76,7 @@ def _facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
     yield "hashes", f"source {verdict.hashes.source[:12]}, original {verdict.hashes.original[:12]}"
 
 
-def _rate(verdict: EditVerdict, time_s: float) -> str:
+def _format_rate(verdict: EditVerdict, time_s: float) -> str:
     if not verdict.moved_bytes or not time_s:
         return ""
     rate = verdict.moved_bytes / time_s
@@ -85,14 +90,14 @@ def _check_words(verdict: EditVerdict) -> str:
     return f"{', '.join(words) or 'none'}, with {verdict.launches} launch{'es' * (verdict.launches != 1)}"
 
 
-def _error_words(check: EditCheck) -> str:
+def _describe_error(check: EditCheck) -> str:
     against = "float64" if check.against == "float64" else "the original"
     own = f" (the original {check.original_error:.1g})" if check.original_error is not None else ""
     limit = f", {check.limit:.1g} is allowed" if check.limit is not None else ""
     return f"up to {check.error:.1g} of its size in comparison with {against}{own}{limit}"
 
 
-def _next(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
+def _list_next_commands(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
     """What proves a right edit in the program of its RUN; nothing for one that is slower, or that nobody changed."""
     if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
         options = ("--kernel", shlex.quote(verdict.file), "--verify")
@@ -100,10 +105,10 @@ def _next(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
         yield command, "runs the program with it and without, and says what it saves of a step"
 
 
-CHECKED = document_formats(checked_document, of="a checked edit")
+CHECKED = make_formats(make_checked_document, of="a checked edit")
 
 
-def written_document(written: WrittenEdit, view: View = DEFAULT_VIEW) -> Document:
+def make_written_document(written: WrittenEdit, view: View = DEFAULT_VIEW) -> Document:
     """The file that was written for an edit, and what to type next."""
     values = f", with its recorded values in {written.values}" if written.values else ""
     rows = [("kernel", f"{written.kernel} ({written.language})"), ("launches", str(written.launches))]
@@ -118,4 +123,4 @@ def written_document(written: WrittenEdit, view: View = DEFAULT_VIEW) -> Documen
     return Document(written.kernel, (), blocks)
 
 
-WRITTEN = document_formats(written_document, of="a written edit")
+WRITTEN = make_formats(make_written_document, of="a written edit")

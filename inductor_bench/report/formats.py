@@ -17,38 +17,38 @@ from .. import units
 from ..errors import UsageError
 from ..records.summary import Summary
 from ..store.codec import encode
-from .brief import document_brief
+from .brief import render_brief
 from .document import Document
-from .document_summary import document_summary, json_text, summarized_json
-from .markdown import document_markdown
+from .document_summary import summarise_document, write_json, write_summarised_json
+from .markdown import render_markdown
 
 _FORMULA = frozenset("=@+-\t\r")
 _NUMBERS = frozenset({int, float, NoneType})
 
 
-def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def write_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Renders a table as CSV, without control characters, as the file may be shown on a terminal.
 
     An apostrophe precedes text that a spreadsheet would read as a formula. All rows have the same length.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_safe, header))
-    writer.writerows(zip(*map(_safe_column, zip(*rows, strict=True)), strict=True))
+    writer.writerow(map(_make_cell_safe, header))
+    writer.writerows(zip(*map(_make_column_safe, zip(*rows, strict=True)), strict=True))
     return text.getvalue()
 
 
-def _safe_column(cells: Sequence[object]) -> Sequence[object]:
+def _make_column_safe(cells: Sequence[object]) -> Sequence[object]:
     """The cells of a column, most of which need no change: all together they are asked for it."""
     if _NUMBERS.issuperset(map(type, cells)):
         return cells
     texts = [cell for cell in cells if isinstance(cell, str)]
     if "".join(texts).isprintable() and _FORMULA.isdisjoint(text[:1] for text in texts):
         return cells
-    return [*map(_safe, cells)]
+    return [*map(_make_cell_safe, cells)]
 
 
-def _safe(cell: object) -> object:
+def _make_cell_safe(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     text = units.printable(cell)
@@ -150,11 +150,11 @@ class TextFormat:
         return Format(self.name, lambda one, view: self.text(document(one, view)), self.shows, is_data=self.is_data)
 
 
-TEXTS = (TextFormat("md", document_markdown, "Markdown"),)
+TEXTS = (TextFormat("md", render_markdown, "Markdown"),)
 """They are offered in this order, after the terminal, JSON and CSV. A short function can be in this file."""
 
 
-def document_formats(
+def make_formats(
     document: Callable[[Result, View], Document],
     *,
     page: Callable[[Result, View], Document] | None = None,
@@ -185,18 +185,18 @@ def document_formats(
     """
 
     def html(result: Result, view: View) -> str:
-        from .html import document_page  # loads jinja2
+        from .html import render_page  # loads jinja2
 
-        return document_page((page or document)(result, view))
+        return render_page((page or document)(result, view))
 
     def summarized(result: Result, view: View) -> str:
         folder = str(view.folder) if view.folder not in (None, Path()) else ""
-        said = summary(result, view) if summary else document_summary(document(result, view), folder)
-        return summarized_json(of_record(result), said, brief=view.brief)
+        said = summary(result, view) if summary else summarise_document(document(result, view), folder)
+        return write_summarised_json(of_record(result), said, brief=view.brief)
 
     def shown(result: Result, view: View) -> str | Document:
         made = document(result, view)
-        return document_brief(made) if view.brief else made
+        return render_brief(made) if view.brief else made
 
     formats: list[Format[Result]] = [
         Format("table", shown, screen, names_folder=names_folder, has_brief=True),
@@ -208,22 +208,22 @@ def document_formats(
     return Formats(tuple(formats), "What is printed:", of)
 
 
-def as_json(result: Any) -> str:
+def show_as_json(result: Any) -> str:
     """A record as JSON text, as its file has it."""
-    return json_text(encode(result))
+    return write_json(encode(result))
 
 
-def as_page(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:
+def show_as_page(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:
     """Renders a result as its HTML page."""
-    return _text(formats, "html", result, view)
+    return _show_as_text(formats, "html", result, view)
 
 
-def as_markdown(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:
+def show_as_markdown(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:
     """Renders a result as Markdown."""
-    return _text(formats, "md", result, view)
+    return _show_as_text(formats, "md", result, view)
 
 
-def _text(formats: Formats[Result], name: str, result: Result, view: View) -> str:
+def _show_as_text(formats: Formats[Result], name: str, result: Result, view: View) -> str:
     text = formats.get(name).render(result, view)
     assert isinstance(text, str)
     return text

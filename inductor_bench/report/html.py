@@ -31,10 +31,10 @@ from .document import (
     Stretch,
     Table,
     is_empty,
-    shown_on,
-    shown_rows,
+    keep_shown_blocks,
+    keep_shown_rows,
 )
-from .markdown import bar_words, short_texts
+from .markdown import describe_bar, shorten_texts
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PLAIN = re.compile(r"[\w .#%/:()-]")
@@ -47,14 +47,14 @@ MOST_SAID = 5
 """The largest number of stretches of a lane that a screen reader reads out."""
 
 
-def document_page(document: Document) -> str:
+def render_page(document: Document) -> str:
     """Renders a document as a page. What stands before the first heading comes before the list of headings."""
-    blocks = shown_on(document.blocks, On.PAGE)
+    blocks = keep_shown_blocks(document.blocks, On.PAGE)
     opening = list(itertools.takewhile(lambda block: not isinstance(block, Section), blocks))
     headings = [block for block in blocks if isinstance(block, Section)]
     tables = itertools.count(1)
     return (
-        environment(_TEMPLATES)
+        make_template_environment(_TEMPLATES)
         .get_template("page.html.j2")
         .render(
             document=document,
@@ -68,7 +68,7 @@ def document_page(document: Document) -> str:
 
 
 @functools.cache  # compiling the templates takes longer than rendering a page
-def environment(folder: Path) -> jinja2.Environment:
+def make_template_environment(folder: Path) -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -77,56 +77,69 @@ def environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.globals.update(few_rows=FEW_ROWS, first_rows=FIRST_ROWS, rows_shown=ROWS_SHOWN)
-    made.filters.update(clean=names.clean, prose=_prose, lines=_lines, css=_css_text, base64=_base64)
-    made.filters.update(shown=_shown, places=_places, rows=_rows, texts=_texts, words=_words, bar_words=bar_words)
-    made.filters.update(left_out=_left_out, colour=css_colour, ink=_ink, breakable=_breakable)
-    made.filters.update(lane_words=_lane_words, marked=_marked, dots=_dots)
+    made.filters.update(
+        clean=names.clean, prose=_render_prose, lines=_split_lines, css=_quote_css, base64=_encode_base64
+    )
+    made.filters.update(
+        shown=_list_shown_parts,
+        places=_place_columns,
+        rows=_render_rows,
+        texts=_render_texts,
+        words=_render_words,
+        bar_words=describe_bar,
+    )
+    made.filters.update(
+        left_out=_count_left_out_rows, colour=write_css_colour, ink=_choose_ink, breakable=_make_breakable
+    )
+    made.filters.update(lane_words=_describe_lane, marked=_describe_marks, dots=_place_dots)
     return made
 
 
-def _shown(parts: Iterable[Any]) -> list[Any]:
+def _list_shown_parts(parts: Iterable[Any]) -> list[Any]:
     """The blocks, items or notes that a page shows."""
     return [part for part in parts if part.on & On.PAGE and not is_empty(part, On.PAGE)]
 
 
-def _places(table: Table) -> list[int]:
+def _place_columns(table: Table) -> list[int]:
     return [place for place, column in enumerate(table.columns) if column.on & On.PAGE]
 
 
-def _rows(table: Table) -> Sequence[Row]:
+def _render_rows(table: Table) -> Sequence[Row]:
     """The rows that a page shows, without that of the sum."""
-    rows, _ = shown_rows(table, On.PAGE)
+    rows, _ = keep_shown_rows(table, On.PAGE)
     return rows[:-1] if table.total else rows
 
 
-def _texts(table: Table) -> Sequence[Sequence[str]]:
+def _render_texts(table: Table) -> Sequence[Sequence[str]]:
     """The texts of each row in the columns that a page shows, and those of the last row."""
-    rows, _ = shown_rows(table, On.PAGE)
-    columns = [short_texts(table.columns[place], [row.cells[place] for row in rows]) for place in _places(table)]
+    rows, _ = keep_shown_rows(table, On.PAGE)
+    columns = [
+        shorten_texts(table.columns[place], [row.cells[place] for row in rows]) for place in _place_columns(table)
+    ]
     return list(zip(*columns, strict=True)) or [()]
 
 
-def _left_out(table: Table) -> str:
+def _count_left_out_rows(table: Table) -> str:
     """What to say of rows that the table does not have."""
-    _, left = shown_rows(table, On.PAGE)
+    _, left = keep_shown_rows(table, On.PAGE)
     return f"and {left:,} more {table.more}".rstrip() if left else ""
 
 
-def css_colour(colour: str) -> str:
+def write_css_colour(colour: str) -> str:
     """The colour as the page names it: some follow its theme."""
     name = "idle" if colour == palette.IDLE else colour
     return f"var(--{name})" if name in ("idle", *THEME_COLOURS) else colour
 
 
-def _ink(colour: str) -> str:
-    return "inherit" if colour == palette.IDLE or not colour.startswith("#") else palette.ink_on(colour)
+def _choose_ink(colour: str) -> str:
+    return "inherit" if colour == palette.IDLE or not colour.startswith("#") else palette.choose_ink(colour)
 
 
-def _words(one: Stretch) -> str:
+def _render_words(one: Stretch) -> str:
     return one.words or f"{one.title} {units.percent(one.share)}"
 
 
-def _prose(text: str) -> markupsafe.Markup:
+def _render_prose(text: str) -> markupsafe.Markup:
     """One line, in which what stands in backticks is code."""
     pieces = [markupsafe.escape(piece) for piece in names.clean(text).split("`")]
     if len(pieces) % 2 == 0:
@@ -135,50 +148,50 @@ def _prose(text: str) -> markupsafe.Markup:
     return markupsafe.Markup("").join(pieces)
 
 
-def _breakable(text: str) -> markupsafe.Markup:
+def _make_breakable(text: str) -> markupsafe.Markup:
     """One line, which a narrow page breaks after the parts of a path or a name."""
     pieces = re.split(r"(?:(?<=[_/.:,=-])|(?<=\w\())(?=\w)", names.clean(text))
     return markupsafe.Markup("<wbr>").join(map(markupsafe.escape, pieces))
 
 
-def _lane_words(stretches: Sequence[Stretch]) -> str:
+def _describe_lane(stretches: Sequence[Stretch]) -> str:
     """The longest stretches of a lane, for who does not see it."""
     longest = sorted(stretches, key=lambda one: -one.share)[:MOST_SAID]
     more = len(stretches) - len(longest)
-    return ", ".join([*map(_words, longest), *([f"and {more:,} more"] if more else [])])
+    return ", ".join([*map(_render_words, longest), *([f"and {more:,} more"] if more else [])])
 
 
-def _marked(marks: Iterable[Mark]) -> markupsafe.Markup:
+def _describe_marks(marks: Iterable[Mark]) -> markupsafe.Markup:
     """The marks as JSON: ``[title, anchor, colour, [[begin, length], …], colour of its text]`` of each."""
     data = [
         [
             names.clean(mark.title),
             mark.anchor,
-            css_colour(mark.colour),
+            write_css_colour(mark.colour),
             [[round(number, 7) for number in span] for span in mark.spans],
-            _ink(mark.colour),
+            _choose_ink(mark.colour),
         ]
         for mark in marks
     ]
     return jinja2.utils.htmlsafe_json_dumps(data, separators=(",", ":"))
 
 
-def _dots(points: Iterable[tuple[float, float]]) -> str:
+def _place_dots(points: Iterable[tuple[float, float]]) -> str:
     """A path of lines without length, which round ends make dots."""
     return "".join(f"M{1000 * x:.5g} {100 - 100 * y:.4g}h0" for x, y in points)
 
 
-def _lines(text: str) -> str:
+def _split_lines(text: str) -> str:
     """Text of several lines without control characters."""
     return "\n".join(re.sub(r"\S.*", lambda found: names.clean(found[0]), line) for line in text.splitlines())
 
 
-def _css_text(text: str) -> str:
+def _quote_css(text: str) -> str:
     """The content of a string of CSS; every unusual character is an escape."""
     return "".join(each if _PLAIN.fullmatch(each) and each.isascii() else f"\\{ord(each):x} " for each in text)
 
 
-def _base64(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
@@ -196,10 +209,10 @@ def pack(files: Mapping[str, SourceFile]) -> str:
     for path, file in files.items():
         indices = [blocks.setdefault(block, len(blocks)) for block in file.text.split(BETWEEN)]
         ends = file.own or (0, len(file.text))
-        table[path] = [indices, *(_utf16_units(file.text[:end]) for end in ends)]
+        table[path] = [indices, *(_count_utf16_units(file.text[:end]) for end in ends)]
     text = units.printable_json(json.dumps({"blocks": list(blocks), "files": table}, ensure_ascii=False))
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode("ascii")
 
 
-def _utf16_units(text: str) -> int:
+def _count_utf16_units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

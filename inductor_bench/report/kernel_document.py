@@ -12,7 +12,7 @@ from typing import Protocol
 
 from .. import units
 from ..analysis.findings.finding import plural
-from ..analysis.limits import limit_words, slowdown_of_kernels
+from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..devices.hardware_counters import STALL_WORDS
 from ..records.base import Category, Failure
 from ..records.comparison import Pairing, TimedPair
@@ -38,11 +38,11 @@ from .document import (
     Section,
     Sentence,
     Table,
-    notes,
-    sentences,
-    words,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
-from .formats import DEFAULT_VIEW, View, document_formats
+from .formats import DEFAULT_VIEW, View, make_formats
 
 MOST_CANDIDATES = 20
 MOST_OF_MANY = 6
@@ -79,24 +79,24 @@ class Measured(Protocol):
     def retune_s(self) -> float: ...
 
 
-def measured_document(seen: Measured, view: View = DEFAULT_VIEW) -> Document:
+def make_measured_document(seen: Measured, view: View = DEFAULT_VIEW) -> Document:
     """The times of each kernel, its tuning, what failed, the sum of several retunes, and what to type next."""
     kernels = seen.kernels
     tuned = [(kernel, kernel.tuning) for kernel in kernels if kernel.tuning is not None]
-    blocks: list[Block] = [kernel_section(kernels)] if kernels else []
+    blocks: list[Block] = [make_timing_section(kernels)] if kernels else []
     for kernel, tuning in tuned:
         blocks.append(
-            tuning_section(kernel, tuning, MOST_OF_MANY if len(tuned) > 1 and tuning.verdict else MOST_CANDIDATES)
+            make_tuning_section(kernel, tuning, MOST_OF_MANY if len(tuned) > 1 and tuning.verdict else MOST_CANDIDATES)
         )
-    blocks.append(failure_section(seen.failures))
+    blocks.append(make_failure_section(seen.failures))
     blocks.append(Section("All retunes", tuple(_sum_blocks(kernels, seen.retune_s)), quiet=True))
     written = [("Written" if number == 0 else "", str(path)) for number, path in enumerate(seen.saved)]
-    blocks.append(Section("Next", (Facts(tuple(written)), *_next(kernels, seen.saved)), quiet=True))
+    blocks.append(Section("Next", (Facts(tuple(written)), *_list_next_commands(kernels, seen.saved)), quiet=True))
     machine = [*dict.fromkeys(kernel.device for kernel in kernels), f"torch {seen.environment.versions.torch}"]
     return Document(plural(len(kernels), "kernel"), (" · ".join(machine),) if kernels else (), tuple(blocks))
 
 
-def failure_section(failures: Sequence[Failure]) -> Section:
+def make_failure_section(failures: Sequence[Failure]) -> Section:
     """Each failure with its file and a hint."""
     found = (Item(": ".join(filter(None, (one.subject, one.message))), BAD, one.hint) for one in failures)
     return Section("Failed", (Items(tuple(found)),), BAD)
@@ -105,21 +105,21 @@ def failure_section(failures: Sequence[Failure]) -> Section:
 # --- measured kernels ------------------------------------------------------------------------------------------------
 
 
-def kernel_section(kernels: Sequence[MeasuredKernel]) -> Section:
+def make_timing_section(kernels: Sequence[MeasuredKernel]) -> Section:
     """A row for each kernel with its facts below, and the explanation of the columns."""
     columns = (
-        words("kernel", least=20),
+        make_text_column("kernel", least=20),
         *(Column("cold"), Column("±", spare=1), Column("warm"), Column("±", spare=4)),
         *(Column("moved", spare=3), Column("bandwidth", spare=2), Column("of peak")),
     )
-    table = Table(columns, [_kernel_row(kernel) for kernel in kernels], filter="name, config")
+    table = Table(columns, [_make_kernel_row(kernel) for kernel in kernels], filter="name, config")
     return Section("Kernels", (table, Sentence(LEGEND, NOTE)), quiet=True)
 
 
-def _kernel_row(kernel: MeasuredKernel) -> Row:
-    counted = " · ".join(counter_words(kernel))
+def _make_kernel_row(kernel: MeasuredKernel) -> Row:
+    counted = " · ".join(describe_counters(kernel))
     said = (
-        *notes(" · ".join(_facts(kernel)), f"counted: {counted}" if counted else "", whole=True),
+        *make_notes(" · ".join(_list_facts(kernel)), f"counted: {counted}" if counted else "", whole=True),
         *(Note(f"- {advice}", tone=WARN, whole=True) for advice in kernel.advice),
     )
     warm, moved, roof = kernel.warm, kernel.work.moved_bytes, kernel.roof
@@ -132,12 +132,12 @@ def _kernel_row(kernel: MeasuredKernel) -> Row:
             Cell(_spread(warm) if warm else units.MISSING),
             Cell(units.size(moved), moved),
             Cell(units.rate(roof.bandwidth), roof.bandwidth),
-            Cell(of_peak(kernel), roof.peak_share),
+            Cell(format_share_of_peak(kernel), roof.peak_share),
         )
     )
 
 
-def of_peak(kernel: MeasuredKernel) -> str:
+def format_share_of_peak(kernel: MeasuredKernel) -> str:
     """Returns ``45% DRAM``, ``latency``, or a dash if no roof is known."""
     roof = kernel.roof
     if roof.bound == "latency":
@@ -155,10 +155,10 @@ def _spread(timing: Timing) -> str:
     return units.percent(half) if half < 1 else ">99%"
 
 
-def _facts(kernel: MeasuredKernel) -> Iterator[str]:
+def _list_facts(kernel: MeasuredKernel) -> Iterator[str]:
     yield Category(kernel.category).title
     if kernel.config:
-        yield config_words(kernel.config)
+        yield describe_config(kernel.config)
     if kernel.roof.flop_rate:
         yield units.flop_rate(kernel.roof.flop_rate)
     resources = kernel.resources
@@ -182,7 +182,7 @@ def _facts(kernel: MeasuredKernel) -> Iterator[str]:
         yield "outputs agree" if kernel.checked else "OUTPUTS DIFFER"
 
 
-def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
+def describe_counters(kernel: MeasuredKernel) -> Iterator[str]:
     """Yields the phrases of the line about a kernel's hardware counters."""
     counters = kernel.counters
     if counters is None:
@@ -195,20 +195,20 @@ def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
         yield f"{units.whole_percent(counters.dram_share)} of DRAM throughput"
     if counters.occupancy is not None:
         yield f"{units.whole_percent(counters.occupancy)} achieved occupancy"
-    stalls = ", ".join(_stalls(counters))
+    stalls = ", ".join(_describe_stalls(counters))
     if stalls:
         yield f"warps wait for {stalls}"
     if counters.device_kernels > 1:
         yield f"{counters.device_kernels} device kernels"
 
 
-def _stalls(counters: HardwareCounters) -> Iterator[str]:
+def _describe_stalls(counters: HardwareCounters) -> Iterator[str]:
     for reason, share in list(counters.stalls.items())[:MOST_STALLS]:
         if share >= LEAST_STALL:
             yield f"{STALL_WORDS.get(reason, reason.replace('_', ' '))} {units.whole_percent(share)}"
 
 
-def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Commands]:
+def _list_next_commands(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Commands]:
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
         check = " --check" if won and won[0].checked is not None else ""
@@ -235,21 +235,21 @@ def _retune(kernel: MeasuredKernel) -> str:
 # --- tuned kernels ---------------------------------------------------------------------------------------------------
 
 
-def config_words(config: Config) -> str:
+def describe_config(config: Config) -> str:
     """Returns ``XBLOCK=64 num_warps=4``."""
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
-def tuning_section(kernel: MeasuredKernel, tuning: Tuning, most: int = MOST_CANDIDATES) -> Section:
+def make_tuning_section(kernel: MeasuredKernel, tuning: Tuning, most: int = MOST_CANDIDATES) -> Section:
     """The result of a kernel's tuning and, below it, at most ``most`` candidates."""
     facts: list[tuple[str, str] | tuple[str, str, str]] = []
     if tuning.verdict:
-        facts.append((tuning.verdict, _gain(tuning), VERDICT_TONES.get(tuning.verdict, "")))
+        facts.append((tuning.verdict, _describe_gain(tuning), VERDICT_TONES.get(tuning.verdict, "")))
     if tuning.verdict == "faster":
-        facts.append(("best", _changes(tuning.best_config, kernel.config)))
+        facts.append(("best", _describe_changes(tuning.best_config, kernel.config)))
     tried = Sentence(f"{tuning.method}: {_count_words(tuning)}")
     said = Items(tuple(Item(note, WARN) for note in tuning.notes))
-    return Section(kernel.name, (tried, Facts(tuple(facts)), said, *_candidates(kernel, tuning, most)))
+    return Section(kernel.name, (tried, Facts(tuple(facts)), said, *_make_candidates_table(kernel, tuning, most)))
 
 
 def _count_words(tuning: Tuning) -> str:
@@ -262,7 +262,7 @@ def _count_words(tuning: Tuning) -> str:
     return f"1 → {timed} configs in {units.seconds(tuning.time_s)} of checks and timing{others}"
 
 
-def _gain(tuning: Tuning) -> str:
+def _describe_gain(tuning: Tuning) -> str:
     default, ratio = units.seconds(tuning.default_s), tuning.ratio
     if tuning.verdict != "faster" or ratio is None:
         beside = f": the best of the others took {ratio.median:.3f}x" if ratio else ""
@@ -272,8 +272,8 @@ def _gain(tuning: Tuning) -> str:
     return f"{times}, {tuning.speedup:.2f}x ({low:.2f} to {high:.2f})"
 
 
-def _candidates(kernel: MeasuredKernel, tuning: Tuning, most: int) -> Iterator[Block]:
-    rows = [_with_measured_facts(each, kernel) for each in tuning.candidates]
+def _make_candidates_table(kernel: MeasuredKernel, tuning: Tuning, most: int) -> Iterator[Block]:
+    rows = [_add_measured_facts(each, kernel) for each in tuning.candidates]
     ranked = sorted(enumerate(rows, 1), key=lambda item: _rank(item[1]))
     compiled = any(each.registers is not None for each in rows)
     shown = {
@@ -284,13 +284,16 @@ def _candidates(kernel: MeasuredKernel, tuning: Tuning, most: int) -> Iterator[B
     titles = [
         title for title in ("no.", "status", "time", "ratio", "regs", "spills", "shared") if shown.get(title, True)
     ]
-    columns = (*(Column(title, title != "status") for title in titles), words("config", least=20, wraps=True))
+    columns = (
+        *(Column(title, title != "status") for title in titles),
+        make_text_column("config", least=20, wraps=True),
+    )
     table_rows = []
     for number, one in ranked[:most]:
-        what = "unchanged" if one.status == "default" else _changes(one.config, kernel.config)
-        cells = _candidate_cells(number, one)
+        what = "unchanged" if one.status == "default" else _describe_changes(one.config, kernel.config)
+        cells = _make_candidate_cells(number, one)
         tone = BAD if one.status in _TROUBLE else ""
-        said = Cell(_with_reason(what, one), tone=NOTE)
+        said = Cell(_add_reason(what, one), tone=NOTE)
         table_rows.append(Row((*(cells[title] for title in titles), said), tone=tone))
     yield Table(columns, table_rows)
     if left := Counter(one.status for _, one in ranked[most:]):
@@ -298,7 +301,7 @@ def _candidates(kernel: MeasuredKernel, tuning: Tuning, most: int) -> Iterator[B
         yield Sentence(f"and {counts}: --format json lists them", NOTE)
 
 
-def _candidate_cells(number: int, one: TriedCandidate) -> dict[str, Cell]:
+def _make_candidate_cells(number: int, one: TriedCandidate) -> dict[str, Cell]:
     def cell(value: float | None, text: str) -> Cell:
         return Cell(text if value is not None else "", value)
 
@@ -314,14 +317,14 @@ def _candidate_cells(number: int, one: TriedCandidate) -> dict[str, Cell]:
     }
 
 
-def _with_measured_facts(candidate: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
+def _add_measured_facts(candidate: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
     """Fills in the facts of the default candidate from the measured kernel, because it is not compiled again."""
     if candidate.status != "default":
         return candidate
     return replace(candidate, registers=kernel.resources.registers, spills=kernel.resources.spills)
 
 
-def _with_reason(what: str, candidate: TriedCandidate) -> str:
+def _add_reason(what: str, candidate: TriedCandidate) -> str:
     """Appends the reason of a candidate's status."""
     return f"{what}  ({candidate.reason})" if candidate.reason else what
 
@@ -330,9 +333,9 @@ def _rank(candidate: TriedCandidate) -> tuple[int, float]:
     return _ORDER.get(candidate.status, 5), candidate.median_s or 0.0
 
 
-def _changes(config: Config, default: Config) -> str:
+def _describe_changes(config: Config, default: Config) -> str:
     """Returns the fields of a configuration that differ from the default."""
-    return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "unchanged"
+    return describe_config({name: value for name, value in config.items() if default.get(name) != value}) or "unchanged"
 
 
 def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Block]:
@@ -355,23 +358,27 @@ def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Bl
 # --- compared kernels ------------------------------------------------------------------------------------------------
 
 
-def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Document:
+def make_compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Document:
     """Which of two kernels is faster, and by its code or its config; both rows; whether they compute the same."""
-    pair = _with_distinct_names(comparison.first, comparison.second)
+    pair = _make_names_distinct(comparison.first, comparison.second)
     verdict = comparison.as_they_stand.verdict
     said = {"same": "takes as long", "undecided": "may be faster or slower"}.get(verdict, f"is {verdict}")
     file = names.cut_middle(names.clean(comparison.second.file), 88)
     rows = [
-        _pairing_row("as they are", comparison.as_they_stand),
-        _other_row("same config", comparison.same_config, comparison),
+        _make_pairing_row("as they are", comparison.as_they_stand),
+        _make_other_row("same config", comparison.same_config, comparison),
     ]
     if comparison.best_of_each is not None:
-        rows.append(_other_row("best of each", comparison.best_of_each, comparison))
+        rows.append(_make_other_row("best of each", comparison.best_of_each, comparison))
     columns = (
-        words("second / first"),
+        make_text_column("second / first"),
         *(Column(title) for title in ("ratio", "99.5% interval", "first", "second")),
     )
-    limit = [] if view.limit is None else [limit_words(slowdown_of_kernels(comparison.as_they_stand), view.limit)]
+    limit = (
+        []
+        if view.limit is None
+        else [describe_limit(compute_slowdown_of_kernels(comparison.as_they_stand), view.limit)]
+    )
     outputs = Sentence("both compute the same from the same arguments", GOOD)
     if comparison.difference:
         outputs = Sentence(f"outputs: {comparison.difference}", WARN if comparison.alike is None else BAD)
@@ -379,7 +386,7 @@ def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Docum
         "Compared",
         (
             Sentence(f"{file} {said}", LEAD),
-            *sentences(limit, LEAD),
+            *make_sentences(limit, LEAD),
             Table((*columns, Column("verdict", False)), rows),
             *(
                 [Sentence(words_, LEAD)]
@@ -391,27 +398,27 @@ def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Docum
         ),
         quiet=True,
     )
-    tuned = [tuning_section(kernel, kernel.tuning, MOST_OF_MANY) for kernel in pair if kernel.tuning is not None]
+    tuned = [make_tuning_section(kernel, kernel.tuning, MOST_OF_MANY) for kernel in pair if kernel.tuning is not None]
     device = dict.fromkeys(kernel.device for kernel in pair)
-    blocks = (kernel_section(pair), *tuned, failure_section(comparison.failures), verdict_section)
+    blocks = (make_timing_section(pair), *tuned, make_failure_section(comparison.failures), verdict_section)
     return Document("2 kernels", (" · ".join(device),), blocks)
 
 
-def _with_distinct_names(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
+def _make_names_distinct(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
     """Returns the kernels, with the names of their files if both kernels have the same name."""
     if len({kernel.name for kernel in kernels}) == len(kernels):
         return list(kernels)
     return [replace(kernel, name=kernel.file) for kernel in kernels]
 
 
-def _pairing_row(title: str, pairing: Pairing, *said: str) -> Row:
+def _make_pairing_row(title: str, pairing: Pairing, *said: str) -> Row:
     ratio = pairing.ratio
     if ratio is None:
         not_timed = Note(f"not timed: {pairing.reason}", tone=WARN, whole=True)
         return Row((Cell(title, notes=(not_timed,)), *[Cell("")] * 5))
     return Row(
         (
-            Cell(title, notes=notes(*said, whole=True)),
+            Cell(title, notes=make_notes(*said, whole=True)),
             Cell(f"{ratio.median:.3f}x", ratio.median),
             Cell(f"{ratio.low:.3f} to {ratio.high:.3f}"),
             Cell(units.seconds(pairing.first_s), pairing.first_s),
@@ -421,12 +428,12 @@ def _pairing_row(title: str, pairing: Pairing, *said: str) -> Row:
     )
 
 
-def _other_row(title: str, pairing: Pairing, comparison: TimedPair) -> Row:
+def _make_other_row(title: str, pairing: Pairing, comparison: TimedPair) -> Row:
     """A pairing in other configurations with their names. An equal pairing refers to ``as they are``."""
     if pairing == comparison.as_they_stand:
         return Row((Cell(title), Cell(""), Cell("as they are"), *[Cell("")] * 3))
-    first, second = config_words(pairing.first_config), config_words(pairing.second_config)
-    return _pairing_row(
+    first, second = describe_config(pairing.first_config), describe_config(pairing.second_config)
+    return _make_pairing_row(
         title, pairing, f"both in {first}" if first == second else f"first in {first}; second in {second}"
     )
 
@@ -466,5 +473,5 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
     return f"{units.whole_percent(share)} of the difference is the code, the rest is the config"
 
 
-MEASURED = document_formats(measured_document, of="timed kernels")
-COMPARED = document_formats(compared_document, of="a comparison of kernels")
+MEASURED = make_formats(make_measured_document, of="timed kernels")
+COMPARED = make_formats(make_compared_document, of="a comparison of kernels")

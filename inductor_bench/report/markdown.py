@@ -25,8 +25,8 @@ from .document import (
     Section,
     Sentence,
     Table,
-    shown_on,
-    shown_rows,
+    keep_shown_blocks,
+    keep_shown_rows,
 )
 
 LEAST_SHARE = 0.005
@@ -35,89 +35,89 @@ LEAST_SHARE = 0.005
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
 
 
-def document_markdown(document: Document) -> str:
+def render_markdown(document: Document) -> str:
     """Renders a document; blocks stand between empty lines."""
-    parts = [[f"# {escaped(document.title)}"]] if document.title else []
-    parts += [[escaped(line)] for line in document.about if line]
-    parts += [list(block_lines(block)) for block in shown_on(document.blocks, On.MARKDOWN)]
+    parts = [[f"# {escape_markdown(document.title)}"]] if document.title else []
+    parts += [[escape_markdown(line)] for line in document.about if line]
+    parts += [list(render_block(block)) for block in keep_shown_blocks(document.blocks, On.MARKDOWN)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def block_lines(block: Block, level: int = 2) -> Iterator[str]:
+def render_block(block: Block, level: int = 2) -> Iterator[str]:
     """The lines of a block; ``level`` is that of its headings."""
     if isinstance(block, Section | Fold):
-        return _section(block, level)
+        return _render_section(block, level)
     if isinstance(block, Beside):
-        return _between_empty_lines(_titled(title, table, level) for title, table in block.tables)
+        return _separate_by_empty_lines(_add_title(title, table, level) for title, table in block.tables)
     return _RENDERERS[type(block)](block) if type(block) in _RENDERERS else iter(())
 
 
-def _section(block: Section | Fold, level: int) -> Iterator[str]:
-    parts: list[Iterable[str]] = [[f"{'#' * level} {escaped(block.title)}"]]
+def _render_section(block: Section | Fold, level: int) -> Iterator[str]:
+    parts: list[Iterable[str]] = [[f"{'#' * level} {escape_markdown(block.title)}"]]
     if isinstance(block, Section) and block.note:
-        parts.append([escaped(block.note)])
-    parts += [block_lines(inner, level + 1) for inner in shown_on(block.blocks, On.MARKDOWN)]
-    return _between_empty_lines(parts)
+        parts.append([escape_markdown(block.note)])
+    parts += [render_block(inner, level + 1) for inner in keep_shown_blocks(block.blocks, On.MARKDOWN)]
+    return _separate_by_empty_lines(parts)
 
 
-def _titled(title: str, table: Table, level: int) -> Iterator[str]:
-    yield from (f"{'#' * level} {escaped(title)}", "", *_table(table))
+def _add_title(title: str, table: Table, level: int) -> Iterator[str]:
+    yield from (f"{'#' * level} {escape_markdown(title)}", "", *_render_table(table))
 
 
-def _between_empty_lines(parts: Iterable[Iterable[str]]) -> Iterator[str]:
+def _separate_by_empty_lines(parts: Iterable[Iterable[str]]) -> Iterator[str]:
     for number, part in enumerate(filter(None, map(list, parts))):
         yield from ["", *part] if number else part
 
 
-def _sentence(block: Sentence) -> Iterator[str]:
-    yield f"**{escaped(block.text)}**" if block.tone == LEAD else escaped(block.text)
+def _render_sentence(block: Sentence) -> Iterator[str]:
+    yield f"**{escape_markdown(block.text)}**" if block.tone == LEAD else escape_markdown(block.text)
 
 
-def _items(block: Items) -> Iterator[str]:
+def _render_items(block: Items) -> Iterator[str]:
     for item in block.entries:
         if item.on & On.MARKDOWN:
-            hint = f" Hint: {escaped(item.hint)}" if item.hint else ""
-            yield f"- {escaped(item.numbered)}{hint}"
+            hint = f" Hint: {escape_markdown(item.hint)}" if item.hint else ""
+            yield f"- {escape_markdown(item.numbered)}{hint}"
 
 
-def _bar(block: Bar) -> Iterator[str]:
-    yield escaped(bar_words(block))
+def _render_bar(block: Bar) -> Iterator[str]:
+    yield escape_markdown(describe_bar(block))
 
 
-def bar_words(bar: Bar) -> str:
+def describe_bar(bar: Bar) -> str:
     """Returns ``conv 50%, idle 3%`` for a bar of parts; nothing for stretches that stand somewhere."""
     parts = (one for one in bar.stretches if one.left is None and one.share >= LEAST_SHARE)
     return ", ".join(f"{one.title} {units.whole_percent(one.share)}" for one in parts)
 
 
-def _facts(block: Facts) -> Iterator[str]:
+def _render_facts(block: Facts) -> Iterator[str]:
     for name, text, *_ in block.rows:
-        yield f"- {escaped(name)}: {'; '.join(map(escaped, text.splitlines()))}"
+        yield f"- {escape_markdown(name)}: {'; '.join(map(escape_markdown, text.splitlines()))}"
 
 
-def _commands(block: Commands) -> Iterator[str]:
+def _render_commands(block: Commands) -> Iterator[str]:
     parts = []
     for text, why in block.entries:
         lines = [names.clean(line) if not line.isprintable() else line for line in text.splitlines()]
         fence = "`" * (3 + max((len(run) for run in re.findall("`{3,}", text)), default=0))
-        parts.append([*([f"{escaped(why)}:", ""] if why else []), fence, *lines, fence])
-    return _between_empty_lines(parts)
+        parts.append([*([f"{escape_markdown(why)}:", ""] if why else []), fence, *lines, fence])
+    return _separate_by_empty_lines(parts)
 
 
-def _table(table: Table) -> Iterator[str]:
-    every, left = shown_rows(table, On.MARKDOWN)
+def _render_table(table: Table) -> Iterator[str]:
+    every, left = keep_shown_rows(table, On.MARKDOWN)
     places = [place for place, column in enumerate(table.columns) if column.on & On.MARKDOWN]
     columns = [table.columns[place] for place in places]
-    texts = [short_texts(table.columns[place], [row.cells[place] for row in every]) for place in places]
-    yield table_line(column.title for column in columns)
+    texts = [shorten_texts(table.columns[place], [row.cells[place] for row in every]) for place in places]
+    yield write_table_line(column.title for column in columns)
     yield "| " + " | ".join("---:" if column.right else ":---" for column in columns) + " |"
     for number, row in enumerate(every):
-        yield "| " + " | ".join(_cell(row, place, texts[at][number]) for at, place in enumerate(places)) + " |"
+        yield "| " + " | ".join(_render_cell(row, place, texts[at][number]) for at, place in enumerate(places)) + " |"
     if left:
-        yield from ("", escaped(f"and {left:,} more {table.more}".rstrip()))
+        yield from ("", escape_markdown(f"and {left:,} more {table.more}".rstrip()))
 
 
-def short_texts(column: Column, cells: Sequence[Cell]) -> Sequence[str]:
+def shorten_texts(column: Column, cells: Sequence[Cell]) -> Sequence[str]:
     """The texts of a column, cut to the longest that paper shows."""
     texts = [names.clean(cell.text) for cell in cells]
     if not column.most or all(names.cells(text) <= column.most for text in texts):
@@ -125,29 +125,30 @@ def short_texts(column: Column, cells: Sequence[Cell]) -> Sequence[str]:
     return column.shorten(texts, column.most) if column.shorten else [names.end(text, column.most) for text in texts]
 
 
-def _cell(row: Row, place: int, text: str) -> str:
+def _render_cell(row: Row, place: int, text: str) -> str:
     cell = row.cells[place]
-    bar = bar_words(cell.bar) if cell.bar else ""
+    bar = describe_bar(cell.bar) if cell.bar else ""
     notes = [note.text for note in cell.notes if note.on & On.MARKDOWN]
-    return "<br>".join(escaped(part) for part in (text, bar, *notes) if part)
+    return "<br>".join(escape_markdown(part) for part in (text, bar, *notes) if part)
 
 
-def table_line(cells: Iterable[str]) -> str:
+def write_table_line(cells: Iterable[str]) -> str:
     """One line of a table."""
-    return "| " + " | ".join(map(escaped, cells)) + " |"
+    return "| " + " | ".join(map(escape_markdown, cells)) + " |"
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Returns ``text`` as one line with all characters of Markdown and HTML escaped."""
     return _SPECIAL.sub(r"\\\1", names.clean(text))
 
 
 _RENDERERS: Mapping[type[Block], Callable[[Any], Iterator[str]]] = {
-    Sentence: _sentence,
-    Items: _items,
-    Bar: _bar,
-    Table: _table,
-    Facts: _facts,
-    Commands: _commands,
+    Sentence: _render_sentence,
+    Items: _render_items,
+    Bar: _render_bar,
+    Table: _render_table,
+    Facts: _render_facts,
+    Commands: _render_commands,
 }
-"""The blocks that Markdown shows, beside sections and what holds other blocks; it shows no pictures and no files."""
+"""The blocks that Markdown shows, in addition to sections and other blocks that contain blocks. It shows no pictures
+and no files."""

@@ -23,10 +23,10 @@ from .document import (
     Section,
     Sentence,
     Table,
-    words,
+    make_text_column,
 )
-from .formats import View, document_formats, table_text
-from .modes_document import QUIETER, advice, machine, mode_cells, mode_table
+from .formats import View, make_formats, write_csv
+from .modes_document import QUIETER, describe_machine, make_mode_cells, make_mode_table, write_advice
 
 MODEL_TITLES = ("model", "take", "step", "of eager", "compile", "pays after", "outputs")
 MODEL_SPARE = {"outputs": 4, "compile": 3, "of eager": 2, "pays after": 1}
@@ -37,26 +37,28 @@ UNDECIDED = "undecided"
 NOTHING = "nothing"
 
 
-def models_document(found: ModesByModel, view: View) -> Document:
+def make_models_document(found: ModesByModel, view: View) -> Document:
     """Which modes to take for which models, what to type for each, and a row for each model."""
-    rows = [_model_cells(model) for model in found.models]
+    rows = [_make_model_cells(model) for model in found.models]
     titles = [title for title in MODEL_TITLES if any(row[title].text for row in rows)]
     columns = tuple(
-        words(title, most=26) if title in ("model", "take") else Column(title, spare=MODEL_SPARE.get(title, 0))
+        make_text_column(title, most=26)
+        if title in ("model", "take")
+        else Column(title, spare=MODEL_SPARE.get(title, 0))
         for title in titles
     )
     advised: list[Block] = []
     for name, models, lines in chosen_settings(found):
-        advised.append(Sentence(f"{advice_words(name, models)}.", LEAD))
+        advised.append(Sentence(f"{describe_advice(name, models)}.", LEAD))
         advised += [Commands((("\n".join(lines), ""),), "Type")] if lines else []
     table = Table(
         columns,
-        [_model_row(model, row, titles) for model, row in zip(found.models, rows, strict=True)],
+        [_make_model_row(model, row, titles) for model, row in zip(found.models, rows, strict=True)],
         filter="model, mode",
     )
-    wrong = Items(tuple(Item(f"{problem}.", BAD) for problem in problems(found)))
+    wrong = Items(tuple(Item(f"{problem}.", BAD) for problem in list_problems(found)))
     written = f"{view.folder}/   report.html · NAME/modes.json · NAME/records/ · NAME/logs/" if view.folder else ""
-    described = next((machine(one.comparison) for one in found.models if one.comparison is not None), "")
+    described = next((describe_machine(one.comparison) for one in found.models if one.comparison is not None), "")
     return Document(
         f"{found.source} · {plural(len(found.models), 'model')}",
         (described,),
@@ -80,13 +82,13 @@ def chosen_settings(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple
         yield name, models[name, lines], lines
 
 
-def advice_words(name: str, models: Sequence[str]) -> str:
+def describe_advice(name: str, models: Sequence[str]) -> str:
     """What to do with the models that have one advice: ``Take default for resnet50``."""
     said = {EAGER: "Leave uncompiled:", UNDECIDED: "Undecided:", NOTHING: "Without advice:"}
     return f"{said.get(name, f'Take {name} for')} {join_words(list(models))}"
 
 
-def _taken(model: ModelModes) -> ModeRow | None:
+def _find_taken_row(model: ModelModes) -> ModeRow | None:
     """The advised row."""
     comparison = model.comparison
     if comparison is None or comparison.winner is None:
@@ -94,21 +96,23 @@ def _taken(model: ModelModes) -> ModeRow | None:
     return next(row for row in comparison.rows if row.name == comparison.winner.name)
 
 
-def _model_cells(model: ModelModes) -> dict[str, Cell]:
-    row, winner = _taken(model), model.comparison.winner if model.comparison else None
+def _make_model_cells(model: ModelModes) -> dict[str, Cell]:
+    row, winner = _find_taken_row(model), model.comparison.winner if model.comparison else None
     if row is None or winner is None:
         return dict.fromkeys(MODEL_TITLES, Cell("")) | {"model": Cell(model.name), "take": Cell(units.MISSING)}
-    cells = mode_cells(row) | {"model": Cell(model.name), "take": Cell(row.name if winner.decided else UNDECIDED)}
+    cells = make_mode_cells(row) | {"model": Cell(model.name), "take": Cell(row.name if winner.decided else UNDECIDED)}
     return {title: cells[title] for title in MODEL_TITLES}
 
 
-def _model_row(model: ModelModes, cells: Mapping[str, Cell], titles: Sequence[str]) -> Row:
+def _make_model_row(model: ModelModes, cells: Mapping[str, Cell], titles: Sequence[str]) -> Row:
     comparison = model.comparison
-    details = (lambda: (Sentence(advice(comparison)), mode_table(comparison))) if comparison is not None else None
+    details = (
+        (lambda: (Sentence(write_advice(comparison)), make_mode_table(comparison))) if comparison is not None else None
+    )
     return Row(tuple(cells[title] for title in titles), details, tone=BAD if model.failure else "")
 
 
-def problems(found: ModesByModel) -> Iterator[str]:
+def list_problems(found: ModesByModel) -> Iterator[str]:
     """What went wrong, and what is undecided."""
     for model in found.models:
         if model.failure is not None:
@@ -120,13 +124,13 @@ def problems(found: ModesByModel) -> Iterator[str]:
             yield f"{join_words(models)}: the differences may be noise. {QUIETER}"
 
 
-def models_csv(found: ModesByModel, view: View) -> str:
+def make_modes_of_models_csv(found: ModesByModel, view: View) -> str:
     """Renders a row for each model, with SI base units. Cells of unknown values are empty."""
-    return table_text(MODEL_COLUMNS, map(_model_csv, found.models))
+    return write_csv(MODEL_COLUMNS, map(_make_model_csv, found.models))
 
 
-def _model_csv(model: ModelModes) -> list[object]:
-    row, winner = _taken(model), model.comparison.winner if model.comparison else None
+def _make_model_csv(model: ModelModes) -> list[object]:
+    row, winner = _find_taken_row(model), model.comparison.winner if model.comparison else None
     failure = model.failure.message if model.failure else None
     if row is None or row.figures is None or winner is None:
         return [model.name, *[None] * (len(MODEL_COLUMNS) - 2), failure]
@@ -136,9 +140,9 @@ def _model_csv(model: ModelModes) -> list[object]:
     return [*taken, figures.compile_time_s, figures.pays_after, failure]
 
 
-LIST_FORMATS = document_formats(
-    models_document,
-    csv=models_csv,
+LIST_FORMATS = make_formats(
+    make_models_document,
+    csv=make_modes_of_models_csv,
     screen="which mode for which model, for the terminal",
     record="what each modes.json holds",
     rows="a row for each model",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .. import units
 from ..analysis.findings.finding import join_words, plural
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.base import Failure
 from ..records.comparison import (
     AGREES,
@@ -43,10 +43,10 @@ from .document import (
     Sentence,
     Stretch,
     Table,
-    notes,
-    words,
+    make_notes,
+    make_text_column,
 )
-from .formats import View, document_formats, table_text
+from .formats import View, make_formats, write_csv
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
@@ -68,7 +68,7 @@ LEGEND = {
 """What a column means."""
 
 
-def processes_words(comparison: ModeComparison, titles: Collection[str]) -> str:
+def describe_processes(comparison: ModeComparison, titles: Collection[str]) -> str:
     """How many processes and steps were timed, and what the columns mean that are shown."""
     counts = [len(row.processes) for row in comparison.rows if row.processes]
     if not counts:
@@ -81,11 +81,11 @@ def processes_words(comparison: ModeComparison, titles: Collection[str]) -> str:
     return f"{each} of each row, in turn, {timed} of each · {legend}"
 
 
-def machine(comparison: ModeComparison) -> str:
+def describe_machine(comparison: ModeComparison) -> str:
     """Describes the machine in one line: ``NVIDIA H200 · torch 2.11.0``."""
     environment = comparison.environment
     kinds = {one.device for row in comparison.rows for one in row.processes}
-    on_host = all(device_of(kind).runs_on_host for kind in kinds)
+    on_host = all(find_device(kind).runs_on_host for kind in kinds)
     parts = [environment.host.cpu if on_host else environment.device.accelerator or ""]
     threads = {one.threads for row in comparison.rows for one in row.processes if one.threads}
     if on_host and len(threads) == 1:
@@ -95,40 +95,46 @@ def machine(comparison: ModeComparison) -> str:
     return " · ".join(filter(None, parts))
 
 
-def advice(comparison: ModeComparison) -> str:
+def write_advice(comparison: ModeComparison) -> str:
     """The sentence at the top: the row to take, and how sure that is."""
     winner = comparison.winner
     if winner is None:
-        return _no_advice(comparison)
+        return _explain_no_advice(comparison)
     rows = {row.name: row for row in comparison.rows}
     chosen, fastest = rows[winner.name], rows[winner.fastest]
     if not winner.decided:
         return (
-            f"Undecided: {fastest.name} measured {_took(fastest)} a step and {chosen.name} {_took(chosen)}, but the "
+            f"Undecided: {fastest.name} measured {_format_step(fastest)} a step and "
+            f"{chosen.name} {_format_step(chosen)}, but the "
             f"processes of a row differ so much that this may be noise. {QUIETER}. Until then, keep {chosen.name}, "
-            f"which {_reason_to_keep(chosen, fastest)}."
+            f"which {_explain_choice(chosen, fastest)}."
         )
     if chosen.settings.mode == EAGER:
         if winner.fastest == winner.name:
-            return f"Leave it uncompiled: {_took(chosen)} a step; no mode measured faster.{_equals(winner)}"
+            return (
+                f"Leave it uncompiled: {_format_step(chosen)} a step; no mode measured "
+                f"faster.{_describe_equals(winner)}"
+            )
         return (
-            f"Leave it uncompiled: {_took(chosen)} a step; {fastest.name} measured {_took(fastest)}, which is within "
+            f"Leave it uncompiled: {_format_step(chosen)} a step; {fastest.name} measured "
+            f"{_format_step(fastest)}, which is within "
             "the noise of these processes."
         )
-    text = f"Take {winner.name}: {_took(chosen)} a step{_gain(chosen)}."
+    text = f"Take {winner.name}: {_format_step(chosen)} a step{_describe_gain(chosen)}."
     if winner.fastest != winner.name:
         return (
-            f"{text} {fastest.name} measured {_took(fastest)}: the difference is within noise, and {winner.name} "
-            f"{_reason_to_keep(chosen, fastest)}."
+            f"{text} {fastest.name} measured {_format_step(fastest)}: the difference is "
+            f"within noise, and {winner.name} "
+            f"{_explain_choice(chosen, fastest)}."
         )
-    return f"{text}{_equals(winner)}"
+    return f"{text}{_describe_equals(winner)}"
 
 
-def _equals(winner: ModeWinner) -> str:
+def _describe_equals(winner: ModeWinner) -> str:
     return f" The difference to {join_words(list(winner.equals))} is within noise." if winner.equals else ""
 
 
-def _reason_to_keep(chosen: ModeRow, fastest: ModeRow) -> str:
+def _explain_choice(chosen: ModeRow, fastest: ModeRow) -> str:
     """Why a row is advised that measured no faster than another."""
     if chosen.settings.mode == EAGER:
         return "compiles nothing"
@@ -136,23 +142,26 @@ def _reason_to_keep(chosen: ModeRow, fastest: ModeRow) -> str:
     return "compiles in less time" if ours is not None and theirs and ours < theirs else "is the plainer setting"
 
 
-def _gain(row: ModeRow) -> str:
+def _describe_gain(row: ModeRow) -> str:
     figures = row.figures
     ratio = figures.to_eager if figures else None
     if figures is None or ratio is None:
         return ""
     if ratio.verdict != "faster":
-        return f", {ratio_words(ratio)} the speed of eager, which is within noise"
+        return f", {describe_ratio(ratio)} the speed of eager, which is within noise"
     paid = ""
     if figures.pays_after is not None:
-        paid = f"; its compilation of {units.seconds(figures.compile_time_s)} pays after {_steps(figures.pays_after)}"
+        paid = (
+            f"; its compilation of {units.seconds(figures.compile_time_s)} pays after "
+            f"{_format_steps(figures.pays_after)}"
+        )
         if figures.cheaper != EAGER and figures.pays_after_cheaper is not None:
-            steps = _steps(figures.pays_after_cheaper)
-            paid += f". Up to {steps} {figures.cheaper} takes less time, compilation included"
-    return f", {ratio_words(ratio)} as fast as eager{paid}"
+            steps = _format_steps(figures.pays_after_cheaper)
+            paid += f". For up to {steps} {figures.cheaper} takes less time, including compilation"
+    return f", {describe_ratio(ratio)} as fast as eager{paid}"
 
 
-def _no_advice(comparison: ModeComparison) -> str:
+def _explain_no_advice(comparison: ModeComparison) -> str:
     measured = [row for row in comparison.rows if row.processes]
     if not measured:
         return "No mode was measured."
@@ -161,21 +170,21 @@ def _no_advice(comparison: ModeComparison) -> str:
     return "There is no advice: it needs two rounds of two rows whose outputs agree, one of them compiled."
 
 
-def ratio_words(ratio: StepRatio) -> str:
+def describe_ratio(ratio: StepRatio) -> str:
     """How many times as fast: ``2.13 times (99% interval 2.08 to 2.19)``; the interval is that of the verdict."""
     middle, low, high = (f"{1 / value:.3g}" for value in (ratio.ratio, ratio.high, ratio.low))
     return f"{middle} times (99% interval {low} to {high})"
 
 
-def _took(row: ModeRow) -> str:
+def _format_step(row: ModeRow) -> str:
     return units.seconds(row.figures.step_time_s if row.figures else None)
 
 
-def _steps(number: float | None) -> str:
+def _format_steps(number: float | None) -> str:
     return plural(max(1, round(number)), "step") if number is not None else units.MISSING
 
 
-def grouped_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
+def group_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
     """The names of the rows by their failure, without its log: several rows may fail in the same way."""
     found: dict[Failure, list[str]] = {}
     for row in rows:
@@ -184,19 +193,19 @@ def grouped_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
     return found
 
 
-def mode_notes(comparison: ModeComparison) -> Iterator[str]:
+def list_notes(comparison: ModeComparison) -> Iterator[str]:
     """What limits the figures, and what each mode really did."""
     measured = [row for row in comparison.rows if row.processes]
     if not measured:
         return
-    yield from _noise_notes(measured)
-    yield from _code_notes(measured)
+    yield from _list_noise_notes(measured)
+    yield from _list_code_notes(measured)
     yield from _call_notes(comparison, measured)
-    yield from _output_notes(comparison, measured)
+    yield from _list_output_notes(comparison, measured)
     yield from _own_notes(measured)
 
 
-def _noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
+def _list_noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     """Names the rows whose processes differ so much that little can be decided."""
     spreads = {
         row.name: max(times) / min(times) - 1
@@ -211,7 +220,7 @@ def _noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
         )
 
 
-def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
+def _list_code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     twins: dict[str, list[str]] = {}
     for row in measured:
         if row.figures and row.figures.same_code_as:
@@ -219,7 +228,7 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     for name, others in twins.items():
         yield (
             f"{join_words(others)}: the same generated code as {name}"
-            f"{_no_graphs(measured, others)}; a difference in step time is noise"
+            f"{_describe_missing_graphs(measured, others)}; a difference in step time is noise"
         )
     for row in measured:
         if len({(one.codes, one.configs) for one in row.processes}) > 1:
@@ -228,7 +237,7 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
                 "kernels, which also changes the step"
             )
     asked = [row for row in measured if row.settings.mode in CUDA_GRAPH_MODES]
-    if asked and all(device_of(row.processes[0].device).runs_on_host for row in asked):
+    if asked and all(find_device(row.processes[0].device).runs_on_host for row in asked):
         yield f"{join_words([row.name for row in asked])}: CUDA graphs need a GPU, and these steps ran on a CPU"
         return
     for row in measured:
@@ -239,7 +248,7 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
             yield f"{row.name}: CUDA graphs replay {plural(row.processes[0].replays, 'graph')}"
 
 
-def _no_graphs(measured: Sequence[ModeRow], names: Sequence[str]) -> str:
+def _describe_missing_graphs(measured: Sequence[ModeRow], names: Sequence[str]) -> str:
     asked = [row for row in measured if row.name in names and row.settings.mode in CUDA_GRAPH_MODES]
     return ", and no CUDA graphs" if asked and not any(one.replays for row in asked for one in row.processes) else ""
 
@@ -259,7 +268,7 @@ def _call_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iter
         yield f"calls of torch.compile with {join_words(list(kept))} were not changed"
 
 
-def _output_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:
+def _list_output_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:
     if comparison.request.kind not in COMPILED_HERE:
         yield "outputs were not compared: only a factory or a named model returns them to this tool"
         return
@@ -300,23 +309,23 @@ MOST_BREAKS = 5
 # --- one program -----------------------------------------------------------------------------------------------------
 
 
-def modes_document(comparison: ModeComparison, view: View) -> Document:
+def make_modes_document(comparison: ModeComparison, view: View) -> Document:
     """The advice, what to type, the rows, failures and notes."""
     failures = [
         Item(f"{join_words(named)}: {failure.message}", NOTE if failure.kind == NOT_TIMED else BAD, failure.hint)
-        for failure, named in grouped_failures(comparison.rows).items()
+        for failure, named in group_failures(comparison.rows).items()
     ]
-    found = [Item(f"{note}.", NOTE) for note in mode_notes(comparison)]
+    found = [Item(f"{note}.", NOTE) for note in list_notes(comparison)]
     written = f"{view.folder}/   report.html · modes.json · records/ · logs/" if view.folder else ""
     winner = comparison.winner
     typed = "\n".join(winner.lines) if winner is not None and winner.decided else ""
     return Document(
         comparison.title,
-        (machine(comparison),),
+        (describe_machine(comparison),),
         (
-            Sentence(advice(comparison), LEAD),
+            Sentence(write_advice(comparison), LEAD),
             Commands(((typed, ""),) if typed else (), "Type"),
-            Section("Modes", _mode_blocks(comparison) if comparison.rows else (), quiet=True),
+            Section("Modes", _make_blocks(comparison) if comparison.rows else (), quiet=True),
             Section("Not measured", (Items(tuple(failures)),), BAD),
             Section("Notes", (Items(tuple(found)),)),
             Facts((("Written", written),) if written else (), on=On.TERMINAL),
@@ -324,64 +333,68 @@ def modes_document(comparison: ModeComparison, view: View) -> Document:
     )
 
 
-def _mode_blocks(comparison: ModeComparison) -> tuple[Block, ...]:
-    table = mode_table(comparison)
-    legend = processes_words(comparison, [column.title for column in table.columns])
+def _make_blocks(comparison: ModeComparison) -> tuple[Block, ...]:
+    table = make_mode_table(comparison)
+    legend = describe_processes(comparison, [column.title for column in table.columns])
     return (table, Sentence(legend, NOTE))
 
 
-def mode_table(comparison: ModeComparison) -> Table:
+def make_mode_table(comparison: ModeComparison) -> Table:
     """A row for each mode, and the columns that hold something."""
-    rows = [mode_cells(row) for row in comparison.rows]
+    rows = [make_mode_cells(row) for row in comparison.rows]
     titles = [title for title in TITLES if any(row[title].text not in ("", units.MISSING) for row in rows)]
     winner = comparison.winner.name if comparison.winner is not None and comparison.winner.decided else ""
-    longest = max((_high_s(row) for row in comparison.rows), default=0.0)
+    longest = max((_find_upper_end_s(row) for row in comparison.rows), default=0.0)
     return Table(
-        tuple(_column(title) for title in titles),
+        tuple(_make_column(title) for title in titles),
         [
-            _mode_row(row, cells, titles, longest, row.name == winner)
+            _make_mode_row(row, cells, titles, longest, row.name == winner)
             for row, cells in zip(comparison.rows, rows, strict=True)
         ],
     )
 
 
-def _column(title: str) -> Column:
+def _make_column(title: str) -> Column:
     if title == "mode":
-        return words(title)
+        return make_text_column(title)
     return Column(title, title != "outputs", LEGEND.get(title, ""), SPARE.get(title, 0))
 
 
-def _high_s(row: ModeRow) -> float:
+def _find_upper_end_s(row: ModeRow) -> float:
     figures = row.figures
     return max(figures.step_time_s, min(figures.high_s or 0.0, 2 * figures.step_time_s)) if figures else 0.0
 
 
-def _mode_row(row: ModeRow, cells: Mapping[str, Cell], titles: Sequence[str], longest: float, advised: bool) -> Row:
-    said = notes("advised", on=On.PAPER) if advised else ()
+def _make_mode_row(
+    row: ModeRow, cells: Mapping[str, Cell], titles: Sequence[str], longest: float, advised: bool
+) -> Row:
+    said = make_notes("advised", on=On.PAPER) if advised else ()
     found = dict(cells)
     found["mode"] = Cell(row.name, notes=said)
-    found["step"] = Cell(cells["step"].text, cells["step"].value, bar=_step_bar(row, longest))
+    found["step"] = Cell(cells["step"].text, cells["step"].value, bar=_make_step_bar(row, longest))
     tone = GOOD if advised else BAD if row.failure and row.failure.kind != NOT_TIMED else ""
-    return Row(tuple(found[title] for title in titles), lambda: _details(row), tone=tone)
+    return Row(tuple(found[title] for title in titles), lambda: _list_details(row), tone=tone)
 
 
-def mode_cells(row: ModeRow) -> dict[str, Cell]:
+def make_mode_cells(row: ModeRow) -> dict[str, Cell]:
     """The cells of a row by title."""
     figures = row.figures
     if figures is None:
-        return dict.fromkeys(TITLES, Cell("")) | {"mode": Cell(row.name), "step": Cell(_missing(row))}
+        return dict.fromkeys(TITLES, Cell("")) | {"mode": Cell(row.name), "step": Cell(_describe_missing(row))}
     compiled, work, ratio = row.settings.mode != EAGER, figures.work, figures.to_eager
     memory = figures.peak_memory_bytes
     found = {
         "mode": Cell(row.name),
-        "step": Cell(_step(figures), figures.step_time_s),
+        "step": Cell(_format_step_interval(figures), figures.step_time_s),
         "of eager": Cell(f"{ratio.ratio:.3f}", ratio.ratio) if ratio else Cell(""),
         "compile": Cell(units.seconds(figures.compile_time_s) if compiled else "", figures.compile_time_s),
-        "pays after": Cell(_pays(ratio, figures.pays_after), figures.pays_after),
-        "vs shorter": Cell(_pays(figures.to_cheaper, figures.pays_after_cheaper), figures.pays_after_cheaper),
+        "pays after": Cell(_format_steps_to_pay(ratio, figures.pays_after), figures.pays_after),
+        "vs shorter": Cell(
+            _format_steps_to_pay(figures.to_cheaper, figures.pays_after_cheaper), figures.pays_after_cheaper
+        ),
         "memory": Cell(units.size(memory) if memory else "", memory),
         "breaks": Cell(str(figures.graph_breaks) if compiled and figures.graph_breaks else "", figures.graph_breaks),
-        "outputs": _outputs(figures),
+        "outputs": _format_agreement(figures),
         **dict.fromkeys(("device", "launches", "busy"), Cell("")),
     }
     if work is not None:
@@ -391,13 +404,13 @@ def mode_cells(row: ModeRow) -> dict[str, Cell]:
     return found
 
 
-def _missing(row: ModeRow) -> str:
+def _describe_missing(row: ModeRow) -> str:
     if row.failure is None:
         return "not measured"
     return "not timed" if row.failure.kind == NOT_TIMED else "failed"
 
 
-def _step(figures: ModeFigures) -> str:
+def _format_step_interval(figures: ModeFigures) -> str:
     text = units.seconds(figures.step_time_s)
     if figures.low_s is None or figures.high_s is None:
         return text
@@ -407,7 +420,7 @@ def _step(figures: ModeFigures) -> str:
     return f"{text} ±{spread * 100:.{0 if spread >= 0.0995 else 1}f}%"
 
 
-def _pays(ratio: StepRatio | None, steps: float | None) -> str:
+def _format_steps_to_pay(ratio: StepRatio | None, steps: float | None) -> str:
     if ratio is None:
         return ""
     if steps is None:
@@ -415,7 +428,7 @@ def _pays(ratio: StepRatio | None, steps: float | None) -> str:
     return units.count(max(1, round(steps)))
 
 
-def _outputs(figures: ModeFigures) -> Cell:
+def _format_agreement(figures: ModeFigures) -> Cell:
     agreement = figures.agreement
     if agreement is None:
         return Cell("")
@@ -428,19 +441,19 @@ def _outputs(figures: ModeFigures) -> Cell:
     return Cell(word, tone=BAD if differ else "")
 
 
-def _step_bar(row: ModeRow, longest: float) -> Bar | None:
+def _make_step_bar(row: ModeRow, longest: float) -> Bar | None:
     """The step from 0, and over its end the interval of the mean."""
     figures = row.figures
     if figures is None or not longest:
         return None
-    found = [Stretch(figures.step_time_s / longest, STEP_COLOUR, "step", _step(figures), 0.0)]
+    found = [Stretch(figures.step_time_s / longest, STEP_COLOUR, "step", _format_step_interval(figures), 0.0)]
     if figures.low_s is not None and figures.high_s is not None:
         low, high = (min(1.0, value / longest) for value in (figures.low_s, figures.high_s))
         found.append(Stretch(high - low, "interval", "interval", "95% interval of the mean", low))
     return Bar(tuple(found))
 
 
-def _details(row: ModeRow) -> Iterator[Block]:
+def _list_details(row: ModeRow) -> Iterator[Block]:
     facts = [("settings", row.name)]
     for one in row.processes:
         steps = f"{units.seconds(one.step_time_s)} a step, {plural(len(one.step_times_s), 'step')} by {one.source}"
@@ -460,12 +473,12 @@ COLUMNS = (
 )
 
 
-def modes_csv(comparison: ModeComparison, view: View) -> str:
+def make_modes_csv(comparison: ModeComparison, view: View) -> str:
     """Renders a row for each mode, with SI base units. Cells of unknown values are empty."""
-    return table_text(COLUMNS, map(_mode_csv, comparison.rows))
+    return write_csv(COLUMNS, map(_make_mode_csv, comparison.rows))
 
 
-def _mode_csv(row: ModeRow) -> list[object]:
+def _make_mode_csv(row: ModeRow) -> list[object]:
     figures, failure = row.figures, row.failure.message if row.failure else None
     if figures is None:
         return [row.name, *[None] * (len(COLUMNS) - 2), failure]
@@ -482,6 +495,10 @@ def _mode_csv(row: ModeRow) -> list[object]:
     ]
 
 
-FORMATS = document_formats(
-    modes_document, csv=modes_csv, record="what modes.json holds", rows="a row for each mode", names_folder=True
+FORMATS = make_formats(
+    make_modes_document,
+    csv=make_modes_csv,
+    record="what modes.json holds",
+    rows="a row for each mode",
+    names_folder=True,
 )

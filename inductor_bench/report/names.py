@@ -36,10 +36,10 @@ def clean(text: str) -> str:
     if text.isprintable():
         return " ".join(text.split())
     text = _ESCAPE.sub("", text)
-    return " ".join("".join(_printable(character) for character in text).split())
+    return " ".join("".join(_make_printable(character) for character in text).split())
 
 
-def _printable(character: str) -> str:
+def _make_printable(character: str) -> str:
     if character.isspace():
         return " "
     return "?" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else character
@@ -94,10 +94,10 @@ def plain(name: str) -> str:
     inner = _CUTLASS.search(text)
     if inner is not None:
         return inner.group(1).strip()
-    functor = _functor(text) if "elementwise_kernel" in text else ""
+    functor = _name_functor(text) if "elementwise_kernel" in text else ""
     if functor:
         return f"at::native elementwise: {functor}"
-    spaces = _outside_brackets(text.removeprefix("void ")).strip().removeprefix("at_cuda_detail::").split("::")
+    spaces = _find_outside_brackets(text.removeprefix("void ")).strip().removeprefix("at_cuda_detail::").split("::")
     spaces = [space for space in spaces if space]
     return "::".join(spaces if len(spaces) <= 3 else [spaces[0], spaces[-1]]) or text
 
@@ -140,7 +140,7 @@ def label(text: str, width: int) -> str:
     return end(rank + cut_middle(function, room) + role, width)
 
 
-def _functor(text: str) -> str:
+def _name_functor(text: str) -> str:
     """Returns the first word in the name of an elementwise kernel that names its computation."""
     for word in _WORD.findall(text):
         kernel = word.removesuffix("_kernel_cuda")
@@ -149,7 +149,7 @@ def _functor(text: str) -> str:
     return ""
 
 
-def _outside_brackets(text: str) -> str:
+def _find_outside_brackets(text: str) -> str:
     kept, depth = [], 0
     for character in text:
         if character in "<({":
@@ -185,13 +185,13 @@ def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] 
     return shorts
 
 
-def unique_shorts(texts: Sequence[str], width: int) -> list[str]:
+def shorten_uniquely(texts: Sequence[str], width: int) -> list[str]:
     """The unique short forms of the names of kernels, in their order; see :func:`unique`."""
     found = unique(texts, width)
     return [found[text] for text in texts]
 
 
-def unique_labels(texts: Sequence[str], width: int) -> list[str]:
+def make_labels_unique(texts: Sequence[str], width: int) -> list[str]:
     """The unique short forms of the labels of graphs, in their order."""
     found = unique(texts, width, label)
     return [found[text] for text in texts]
@@ -214,7 +214,7 @@ def _add_number(name: str, width: int, numbers: dict[str, int], shorten: Callabl
         digits += 1
 
 
-def file_names(run: Run) -> dict[str, str]:
+def name_files(run: Run) -> dict[str, str]:
     """Returns the name of each source file by path, with enough folders to make it unique within the run."""
     files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.origin.source_lines}
     parts = {
@@ -234,12 +234,12 @@ def file_names(run: Run) -> dict[str, str]:
     return names
 
 
-def main_line(kernel: Kernel) -> SourceLine | None:
+def find_main_line(kernel: Kernel) -> SourceLine | None:
     """Returns the best line of a kernel's origin: the user's code is preferred to a library's, and that to torch's."""
-    return min(kernel.origin.source_lines, key=_distance, default=None)
+    return min(kernel.origin.source_lines, key=_compute_distance, default=None)
 
 
-def _distance(line: SourceLine) -> int:
+def _compute_distance(line: SourceLine) -> int:
     return 2 if line.is_installed and _TORCH.search(line.file.replace("\\", "/")) else int(line.is_installed)
 
 
@@ -248,7 +248,7 @@ def place(kernel: Kernel, files: Mapping[str, str]) -> str:
 
     A function called ``forward`` is not named, because nearly all lines of a model are in one.
     """
-    line = main_line(kernel)
+    line = find_main_line(kernel)
     if line is None:
         return ""
     function = clean(line.function)
@@ -266,19 +266,19 @@ def place(kernel: Kernel, files: Mapping[str, str]) -> str:
 
 def source(kernel: Kernel, files: Mapping[str, str]) -> str:
     """Returns the source line of a kernel with its code, ``model.py:41 stem: x = self.conv(x)``, or an empty string."""
-    line, where = main_line(kernel), place(kernel, files)
+    line, where = find_main_line(kernel), place(kernel, files)
     code = clean(line.code) if line is not None else ""
     return f"{where}: {code}" if code else where
 
 
-def operation(kernel: Kernel) -> str:
+def describe_operation(kernel: Kernel) -> str:
     """Returns the computation of a kernel: the ATen call with its largest shapes, or the fused operators."""
     if kernel.operator:
-        return f"{clean(kernel.operator)} {shapes(kernel.shapes)}".strip()
+        return f"{clean(kernel.operator)} {describe_shapes(kernel.shapes)}".strip()
     return ", ".join(clean(op) for op in kernel.origin.aten_ops)
 
 
-def shapes(groups: tuple[ShapeGroup, ...]) -> str:
+def describe_shapes(groups: tuple[ShapeGroup, ...]) -> str:
     """Returns the most expensive shapes and the number of the others; nothing if no shapes were recorded."""
     largest = max(groups, key=lambda group: group.time_s, default=None)
     if largest is None or not largest.shapes:
@@ -288,10 +288,10 @@ def shapes(groups: tuple[ShapeGroup, ...]) -> str:
 
 
 TYPES = {torch: short for short, torch in DTYPES.values()}
-"""The short names of element types by those of torch."""
+"""The short names of element types, by torch's names."""
 
 
-def inputs(found: Sequence[InputShape], most: int | None = None) -> str:
+def describe_inputs(found: Sequence[InputShape], most: int | None = None) -> str:
     """The types and shapes of a module's inputs: ``i64[32,128] (3x), f32[30522,768] and 14 more shapes``."""
     said = [
         f"{TYPES.get(one.dtype, clean(one.dtype))}[{','.join(map(str, one.shape))}]"

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .. import units
-from ..analysis.findings.doubts import DELAYED, load_words, worst_load
+from ..analysis.findings.doubts import DELAYED, find_worst_load, load_words
 from ..analysis.findings.finding import plural
 from ..analysis.optimization.result_words import (
     NO_INTERVAL,
-    alternates,
-    exact_percent,
-    interval,
-    processes,
-    program_command,
-    result_words,
-    whole_step,
+    count_processes,
+    describe_result,
+    format_exact_percent,
+    format_interval,
+    format_whole_step,
+    is_alternating,
+    write_program_command,
 )
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.code import MachineLoad
 from ..records.optimization import (
     DIFFERS,
@@ -64,9 +64,9 @@ from .document import (
     Sentence,
     Stretch,
     Table,
-    words,
+    make_text_column,
 )
-from .formats import View, document_formats, table_text
+from .formats import View, make_formats, write_csv
 
 STATES = {
     KEPT: "kept",
@@ -91,7 +91,7 @@ SHARES = "share of the step without the setting, in brackets its 99.9% interval"
 STEP_COLOUR = palette.GRAPHS[1]
 
 
-def optimization_document(found: Optimization, view: View) -> Document:
+def make_optimization_document(found: Optimization, view: View) -> Document:
     """The answer, the waterfall, what each setting saves, what was tried in vain, what was not tried and why."""
     winner = found.winner
     written = (
@@ -99,44 +99,44 @@ def optimization_document(found: Optimization, view: View) -> Document:
     )
     return Document(
         found.title,
-        (machine(found),),
+        (describe_machine(found),),
         (
-            Sentence(headline(found), LEAD),
-            *([Section("Step by step", (waterfall(found, winner),), quiet=True)] if winner else []),
-            Section("What each setting saves", (ablation(found),), note=SHARES),
-            Facts(tuple(facts(found))),
-            Section("Tried, and not kept", (tried_table(found),), note=SHARES),
-            Section("Not tried", _untried(found)),
-            Section("Only you can do", (Items(tuple(suggested_items(found))),)),
-            Section("Notes", (Items(tuple(Item(f"{note}.", NOTE) for note in notes_of(found))),)),
-            Commands(tuple(next_commands(found, view.folder))),
+            Sentence(write_headline(found), LEAD),
+            *([Section("Step by step", (make_waterfall(found, winner),), quiet=True)] if winner else []),
+            Section("What each setting saves", (make_ablation_table(found),), note=SHARES),
+            Facts(tuple(list_facts(found))),
+            Section("Tried, and not kept", (make_tried_table(found),), note=SHARES),
+            Section("Not tried", _make_untried_blocks(found)),
+            Section("Only you can do", (Items(tuple(list_suggested_items(found))),)),
+            Section("Notes", (Items(tuple(Item(f"{note}.", NOTE) for note in list_notes(found))),)),
+            Commands(tuple(list_next_commands(found, view.folder))),
             Facts((("Written", written),) if written else (), on=On.TERMINAL),
         ),
     )
 
 
-def machine(found: Optimization) -> str:
+def describe_machine(found: Optimization) -> str:
     """The device and the version of torch."""
     device = next((trial.device for trial in found.trials if trial.device), "")
     environment = found.environment
-    on_host = not environment.device.accelerator or (bool(device) and device_of(device).runs_on_host)
+    on_host = not environment.device.accelerator or (bool(device) and find_device(device).runs_on_host)
     name = environment.host.cpu if on_host else environment.device.accelerator or ""
     torch = f"torch {environment.versions.torch}" if environment.versions.torch else ""
     return " · ".join(filter(None, (name, torch)))
 
 
-def headline(found: Optimization) -> str:
+def write_headline(found: Optimization) -> str:
     """The first line: the step that the user gets, its proof, and how many settings were tried and kept."""
     winner, tried = found.winner, len(found.tried)
     if winner is not None:
         does = "a longer --budget runs it" if found.is_complete else "the same command goes on"
         caveat = f"; {found.caveat}: {does}" if found.caveat else ""
-        return f"{result_words(found)}. {plural(tried, 'setting')} tried, {len(winner.slugs)} kept{caveat}"
-    busy = load_of(found)
+        return f"{describe_result(found)}. {plural(tried, 'setting')} tried, {len(winner.slugs)} kept{caveat}"
+    busy = find_load(found)
     step = f"{load_words(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
-        return f"{step} a step: {_why_nothing_timed(found)}"
+        return f"{step} a step: {_explain_nothing_timed(found)}"
     if not found.is_complete:
         seen = f"; {plural(len(unproven), 'setting')} may be faster, and nothing is proven yet" if unproven else ""
         return f"{step} a step: not finished, {plural(tried, 'setting')} tried{seen}"
@@ -152,7 +152,7 @@ def headline(found: Optimization) -> str:
     return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
 
 
-def _why_nothing_timed(found: Optimization) -> str:
+def _explain_nothing_timed(found: Optimization) -> str:
     """That no setting was timed, and why."""
     if not found.is_complete:
         return "nothing was tried yet"
@@ -165,31 +165,31 @@ def _why_nothing_timed(found: Optimization) -> str:
     return "nothing was tried"
 
 
-def load_of(found: Optimization) -> MachineLoad | None:
+def find_load(found: Optimization) -> MachineLoad | None:
     """The largest load of the machine while steps were timed, if it delayed them; else ``None``."""
-    worst = worst_load(trial.load for trial in found.trials)
+    worst = find_worst_load(trial.load for trial in found.trials)
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 
-def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
+def make_waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     """The step as it is, and after each setting."""
     longest = max([winner.gain.before_s, *(time_s for _, time_s in winner.steps)]) or 1.0
-    rows = [_waterfall_row("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
+    rows = [_make_waterfall_row("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
     before_s = winner.gain.before_s
-    for title, (_, time_s) in zip(titles_of(found, [slug for slug, _ in winner.steps]), winner.steps, strict=True):
-        rows.append(_waterfall_row(f"+ {title}", time_s, before_s, longest))
+    for title, (_, time_s) in zip(list_titles(found, [slug for slug, _ in winner.steps]), winner.steps, strict=True):
+        rows.append(_make_waterfall_row(f"+ {title}", time_s, before_s, longest))
         before_s = time_s
-    step = Column("step in turns" if alternates(found) else "step")
-    return Table((words("setting"), step, Column("saved")), rows)
+    step = Column("step in turns" if is_alternating(found) else "step")
+    return Table((make_text_column("setting"), step, Column("saved")), rows)
 
 
-def titles_of(found: Optimization, slugs: Iterable[str]) -> list[str]:
+def list_titles(found: Optimization, slugs: Iterable[str]) -> list[str]:
     """The titles of rows by their names."""
     titles = {row.slug: row.title for row in found.rows}
     return [titles.get(slug, slug) for slug in slugs]
 
 
-def _waterfall_row(title: str, time_s: float, before_s: float, longest: float) -> Row:
+def _make_waterfall_row(title: str, time_s: float, before_s: float, longest: float) -> Row:
     saved_s = before_s - time_s
     bar = [Stretch(time_s / longest, STEP_COLOUR, "step", units.seconds(time_s), 0.0)]
     if saved_s > 0:
@@ -213,13 +213,13 @@ HINTS = {
 """What a column means."""
 
 
-def ablation(found: Optimization) -> Table:
+def make_ablation_table(found: Optimization) -> Table:
     """A row for each setting of the result."""
     kept = [row for row in found.rows if row.state == KEPT]
     kept.sort(key=lambda row: -(row.own.share if row.own else 0.0))
     return Table(
         (
-            words("setting"),
+            make_text_column("setting"),
             Column("by itself", hint=HINTS["by itself"]),
             Column("taken out", hint=HINTS["taken out"]),
             Column("numbers", right=False, hint=HINTS["numbers"], spare=1),
@@ -230,13 +230,13 @@ def ablation(found: Optimization) -> Table:
             Row(
                 (
                     Cell(row.title),
-                    gain_cell(row.proven),
-                    gain_cell(row.own),
+                    make_gain_cell(row.proven),
+                    make_gain_cell(row.own),
                     Cell("unchanged" if row.numbers == NOTHING else row.numbers),
                     _compile_cell(row),
                     Cell(units.size(row.peak_memory_bytes), row.peak_memory_bytes),
                 ),
-                lambda row=row: _details(row),  # type: ignore[misc]
+                lambda row=row: _list_details(row),  # type: ignore[misc]
                 tone=GOOD,
             )
             for row in kept
@@ -249,45 +249,46 @@ def _compile_cell(row: MenuRow) -> Cell:
     return Cell(units.seconds(time_s), time_s)
 
 
-def gain_cell(gain: MeasuredGain | None) -> Cell:
+def make_gain_cell(gain: MeasuredGain | None) -> Cell:
     """A saving with its interval: ``19.4% (18.6 to 20.1)``."""
     if gain is None:
         return Cell("")
-    text = exact_percent(gain.share)
+    text = format_exact_percent(gain.share)
     if gain.low > NO_INTERVAL:
         text += f" ({gain.low * 100:.1f} to {gain.high * 100:.1f})"
     return Cell(text, gain.share)
 
 
-def _details(row: MenuRow) -> Iterator[Block]:
+def _list_details(row: MenuRow) -> Iterator[Block]:
     pairs = [("sets", setting.words) for setting in row.settings]
     pairs += [("shortens", row.why)] + [("can fail with", row.fails)] * bool(row.fails)
     for name, gain in (("ranked", row.screened), ("by itself", row.proven), ("taken out", row.own)):
         if gain is not None:
-            pairs.append((name, gain_words(gain)))
+            pairs.append((name, describe_gain(gain)))
     if row.peak_memory_bytes is not None:
         pairs.append(("peak memory", units.size(row.peak_memory_bytes)))
     pairs += [("described in", row.source)] * bool(row.source)
     yield Facts(tuple(pairs))
 
 
-def gain_words(gain: MeasuredGain) -> str:
+def describe_gain(gain: MeasuredGain) -> str:
     """A saving with what it comes from."""
     return (
-        f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, {exact_percent(gain.share)} saved, "
-        f"{interval(gain)}, {plural(gain.samples, 'pair')} of turns in {processes(gain.processes)}; "
-        f"placebo {exact_percent(abs(gain.placebo))}; {gain.verdict}"
+        f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, "
+        f"{format_exact_percent(gain.share)} saved, "
+        f"{format_interval(gain)}, {plural(gain.samples, 'pair')} of turns in {count_processes(gain.processes)}; "
+        f"placebo {format_exact_percent(abs(gain.placebo))}; {gain.verdict}"
     )
 
 
-def facts(found: Optimization) -> Iterator[tuple[str, str]]:
+def list_facts(found: Optimization) -> Iterator[tuple[str, str]]:
     """What the result costs, and what was compared."""
     winner = found.winner
     if winner is not None:
         if winner.alone is not None:
             caches = ", with caches" * (winner.from_start == SHARED_CACHES)
-            ran = f"in {processes(winner.alone.processes)}, each with the result or the original alone"
-            yield "from the start", f"{whole_step(winner.alone)}, {ran}{caches}"
+            ran = f"in {count_processes(winner.alone.processes)}, each with the result or the original alone"
+            yield "from the start", f"{format_whole_step(winner.alone)}, {ran}{caches}"
         if winner.losses:
             yield "training", winner.losses
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes
@@ -300,10 +301,10 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
             pays = "" if not winner.pays_after else f", paid off after {plural(round(winner.pays_after), 'step')}"
             yield "compilation", f"{before} → {after} with empty caches{pays}"
     if found.trials:
-        yield "search", searched(found)
+        yield "search", list_search_facts(found)
 
 
-def searched(found: Optimization) -> str:
+def list_search_facts(found: Optimization) -> str:
     """How long the search took, in how many processes, and how much of their time they compiled.
 
     Both times are in seconds if the limit was not given in whole minutes.
@@ -317,50 +318,50 @@ def searched(found: Optimization) -> str:
         took = f"{found.spent_s:.0f} s of {found.budget_s:g} s"
     else:
         took = f"{units.duration(found.spent_s)} of {units.duration(found.budget_s)}"
-    return f"{took}, {processes(len(found.trials))}{on}{share}"
+    return f"{took}, {count_processes(len(found.trials))}{on}{share}"
 
 
-def tried_table(found: Optimization) -> Table:
+def make_tried_table(found: Optimization) -> Table:
     """The rows that ran and are no part of the result."""
     rows = [row for row in found.tried if row.state != KEPT]
-    rows.sort(key=lambda row: -_shown_share(row))
+    rows.sort(key=lambda row: -_find_shown_share(row))
     tones = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN, UNDECIDED: WARN}
     return Table(
         (
-            words("setting"),
+            make_text_column("setting"),
             Column("saves", hint="by itself; if it was not proven, the saving in the ranking"),
             Column("", right=False),
-            words("why", wraps=True, least=24),
+            make_text_column("why", wraps=True, least=24),
         ),
         [
             Row(
                 (
                     Cell(row.title),
-                    gain_cell(row.proven or row.screened),
+                    make_gain_cell(row.proven or row.screened),
                     Cell(STATES.get(row.state, row.state), tone=tones.get(row.state, "")),
                     Cell(row.reason),
                 ),
-                lambda row=row: _details(row),  # type: ignore[misc]
+                lambda row=row: _list_details(row),  # type: ignore[misc]
             )
             for row in rows
         ],
     )
 
 
-def _shown_share(row: MenuRow) -> float:
+def _find_shown_share(row: MenuRow) -> float:
     gain = row.proven or row.screened
     return gain.share if gain is not None else -10.0
 
 
-def _untried(found: Optimization) -> tuple[Items, Items]:
+def _make_untried_blocks(found: Optimization) -> tuple[Items, Items]:
     """The rows that were not tried; those for which the step has nothing at all stand in the report alone."""
     untried = [row for row in found.rows if row.state == UNTRIED]
     absent = [row for row in untried if row.bound == 0]
     listed = [row for row in untried if row not in absent]
-    return Items(tuple(untried_items(listed))), Items(tuple(untried_items(absent)), on=On.PAPER)
+    return Items(tuple(list_untried_items(listed))), Items(tuple(list_untried_items(absent)), on=On.PAPER)
 
 
-def untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:
+def list_untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:
     """Rows that were not tried, by their reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
@@ -369,7 +370,7 @@ def untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:
         yield Item(f"{reason}: {', '.join(titles)}" if len(titles) > 1 else f"{titles[0]}: {reason}", NOTE)
 
 
-def suggested_items(found: Optimization) -> Iterator[Item]:
+def list_suggested_items(found: Optimization) -> Iterator[Item]:
     """What is only named."""
     for row in found.rows:
         if row.state == SUGGESTED:
@@ -377,9 +378,9 @@ def suggested_items(found: Optimization) -> Iterator[Item]:
             yield Item(f"{row.title}{most}: {row.reason}", NOTE, row.source)
 
 
-def notes_of(found: Optimization) -> Iterator[str]:
+def list_notes(found: Optimization) -> Iterator[str]:
     """What limits the figures."""
-    yield from _other_step(found)
+    yield from _note_other_step(found)
     if found.is_complete and found.winner is None and _open_rows(found):
         yield (
             "a longer --budget keeps what the processes measured; undecided and failed settings are measured again "
@@ -395,7 +396,7 @@ def notes_of(found: Optimization) -> Iterator[str]:
         yield "no compiled callable could be compared with the original"
 
 
-def _other_step(found: Optimization) -> Iterator[str]:
+def _note_other_step(found: Optimization) -> Iterator[str]:
     """That the step here is another than that of the breakdown, from which rows have their bounds."""
     run_s, here_s = found.step_time_s, found.step_s
     many = max(here_s, run_s) / min(here_s, run_s) if min(here_s, run_s) > 0 else 1.0
@@ -407,12 +408,12 @@ def _other_step(found: Optimization) -> Iterator[str]:
         )
 
 
-def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[str, str]]:
+def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[str, str]]:
     """What to type next."""
     if folder is None:
         return
     place = shlex.quote(os.path.relpath(folder))
-    program = program_command(found)
+    program = write_program_command(found)
     if found.winner is not None:
         yield f"inductor-bench apply {place} -- {program}", "runs the program with the settings, unchanged"
         if "settings.diff" in found.files:
@@ -420,21 +421,21 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
     late = any(row.needs_time for row in found.rows) or any(trial.late for trial in found.trials)
-    again = f"inductor-bench optimize {_path_of_run(found, folder)} --budget"
+    again = f"inductor-bench optimize {_find_path_of_run(found, folder)} --budget"
     searching = f"{again} {max(1, round(found.budget_s / 60))}m --force"
-    busy = load_of(found) is not None
+    busy = find_load(found) is not None
     is_open = found.is_complete and found.winner is None and (busy or bool(_open_rows(found)))
     if is_open and busy:
         yield searching, "on an idle machine: tries everything again, from the start"
     if found.caveat and found.is_complete:
-        yield f"{again} {_minutes_until_confirmed(found)}m", "runs the result from the program's start"
+        yield f"{again} {_estimate_minutes_until_confirmed(found)}m", "runs the result from the program's start"
     elif late and found.is_complete:
         yield f"{again} {found.longer_budget}", "goes on with what there was no time for"
     if is_open and not busy:
         yield searching, "tries everything again, from the start"
 
 
-def _minutes_until_confirmed(found: Optimization) -> int:
+def _estimate_minutes_until_confirmed(found: Optimization) -> int:
     """The time limit with which the result is run from the program's start, and little else is."""
     missing_s = found.winner.missing_s or 0.0 if found.winner is not None else 0.0
     return math.ceil(max(found.spent_s + MISSING * missing_s, found.budget_s + 1) / 60)
@@ -445,7 +446,7 @@ def _open_rows(found: Optimization) -> list[MenuRow]:
     return [row for row in found.rows if row.state in (UNDECIDED, FAILED)]
 
 
-def _path_of_run(found: Optimization, folder: Path) -> str:
+def _find_path_of_run(found: Optimization, folder: Path) -> str:
     return shlex.quote(os.path.relpath(folder.parent))
 
 
@@ -455,29 +456,36 @@ COLUMNS = (
 )
 
 
-def optimization_csv(found: Optimization, view: View) -> str:
+def make_optimization_csv(found: Optimization, view: View) -> str:
     """Renders a row for each row of the menu; shares are those of the step."""
-    return table_text(COLUMNS, (_csv(row) for row in found.rows))
+    return write_csv(COLUMNS, (_make_csv_row(row) for row in found.rows))
 
 
-def _csv(row: MenuRow) -> list[object]:
+def _make_csv_row(row: MenuRow) -> list[object]:
     return [
-        *(row.slug, row.state, *_ends(row.proven or row.screened), *_ends(row.own), row.bound, row.numbers),
-        *(row.compile_time_s, row.peak_memory_bytes, _settings(row), row.reason or None),
+        *(
+            row.slug,
+            row.state,
+            *_format_interval_ends(row.proven or row.screened),
+            *_format_interval_ends(row.own),
+            row.bound,
+            row.numbers,
+        ),
+        *(row.compile_time_s, row.peak_memory_bytes, _format_settings(row), row.reason or None),
     ]
 
 
-def _ends(gain: MeasuredGain | None) -> Sequence[float | None]:
+def _format_interval_ends(gain: MeasuredGain | None) -> Sequence[float | None]:
     return (gain.share, gain.low, gain.high) if gain is not None else (None, None, None)
 
 
-def _settings(row: MenuRow) -> str:
+def _format_settings(row: MenuRow) -> str:
     return "; ".join(setting.words for setting in row.settings)
 
 
-FORMATS = document_formats(
-    optimization_document,
-    csv=optimization_csv,
+FORMATS = make_formats(
+    make_optimization_document,
+    csv=make_optimization_csv,
     record="what optimization.json holds",
     rows="a row for each setting",
     of="a search of optimize",

@@ -68,28 +68,28 @@ UNKNOWN = COLOURS[Category.OTHER]
 """The colour of what a newer version of the tool recorded and this one does not know."""
 
 
-def category_colour(category: Category) -> str:
+def choose_category_colour(category: Category) -> str:
     """Returns the colour of a category."""
     return COLOURS.get(category, UNKNOWN)
 
 
-def part_colour(kind: str) -> str:
+def choose_part_colour(kind: str) -> str:
     """Returns the colour of a kind of part of a program's step."""
     return PARTS.get(kind, UNKNOWN)
 
 
-def short_title(category: Category) -> str:
+def shorten_title(category: Category) -> str:
     """Returns the category in one or two words, for bars."""
     return SHORT_TITLES.get(category, category.title)
 
 
-def ink_on(colour: str) -> str:
+def choose_ink(colour: str) -> str:
     """Returns black or white, whichever has more contrast on ``colour`` (``#rrggbb``)."""
-    red, green, blue = (_linear(int(colour[i : i + 2], 16) / 255) for i in (1, 3, 5))
+    red, green, blue = (_linearise_colour(int(colour[i : i + 2], 16) / 255) for i in (1, 3, 5))
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
 
 
-def _linear(value: float) -> float:
+def _linearise_colour(value: float) -> float:
     """A component of a colour of sRGB as a share of the light."""
     return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from .. import units
 from ..analysis.findings.finding import plural
-from ..devices.table import best_device, device_of_peaks
+from ..devices.table import find_best_device, find_device_of_peaks
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Category, Failure, QueryTable
 from ..records.module import ExtractedKernel
 from ..records.run import Environment, Peaks
 from ..records.summary import SCHEMA_VERSION
-from ..store.caches import cache_folder, peaks_key, slug
+from ..store.caches import find_cache_folder, make_peaks_key, slug
 from ..version import __version__
 from . import names
 from .document import (
@@ -40,10 +40,10 @@ from .document import (
     Section,
     Sentence,
     Table,
-    words,
+    make_text_column,
 )
-from .document_summary import json_text
-from .formats import DEFAULT_VIEW, Renderer, View, document_formats, table_text
+from .document_summary import write_json
+from .formats import DEFAULT_VIEW, Renderer, View, make_formats, write_csv
 
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 
@@ -76,13 +76,13 @@ class Diagnosis(Protocol):
     def packages(self) -> Sequence[CheckRow]: ...
 
 
-def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
+def make_doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
     """The checks with what to do about them, why the device was not measured, and its peaks."""
     python = report.environment.versions.python
-    columns = (Column("status", False), Column("what", False), words("found", least=24, wraps=True))
+    columns = (Column("status", False), Column("what", False), make_text_column("found", least=24, wraps=True))
     checks = [_check_row(check) for check in (*report.checks, *report.packages)]
     blocks: list[Block] = [
-        Sentence(diagnosis_words(report), LEAD),
+        Sentence(describe_diagnosis(report), LEAD),
         Section("Installed", (Table(columns, checks, main=1, titled=False),), quiet=True),
     ]
     failure, peaks = report.failure, report.peaks
@@ -94,16 +94,16 @@ def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
         threads = f" with {peaks.threads} thread{'s' * (peaks.threads > 1)}" if peaks.threads else ""
         title = f'What {peaks.device} reaches{threads}: the peaks that "of peak" refers to'
         reached = Table(
-            (Column("limit", False), Column("rate"), words("how", least=24, wraps=True)),
-            _peak_rows(peaks),
+            (Column("limit", False), Column("rate"), make_text_column("how", least=24, wraps=True)),
+            _make_peak_rows(peaks),
             titled=False,
         )
         blocks.append(Section(title, (reached,), short="Peaks"))
-        blocks.append(Section("The age of the peaks", tuple(_age_blocks(peaks, report.environment)), quiet=True))
+        blocks.append(Section("The age of the peaks", tuple(_make_age_blocks(peaks, report.environment)), quiet=True))
     return Document(f"inductor-bench {__version__}", (f"Python {python}" if python else "",), tuple(blocks))
 
 
-def diagnosis_words(report: Diagnosis) -> str:
+def describe_diagnosis(report: Diagnosis) -> str:
     """What keeps the tool from measuring, in one sentence."""
     missing = [check.name for check in report.checks if check.status == "missing"]
     if missing:
@@ -116,8 +116,8 @@ def _check_row(check: CheckRow) -> Row:
     return Row((Cell(check.status, tone=TONES.get(check.status, "")), Cell(check.name, notes=hint), Cell(check.found)))
 
 
-def _peak_rows(peaks: Peaks) -> list[Row]:
-    cache = device_of_peaks(peaks).words.cache
+def _make_peak_rows(peaks: Peaks) -> list[Row]:
+    cache = find_device_of_peaks(peaks).words.cache
     found = [("DRAM", units.rate(peaks.memory_bandwidth), f"simple kernels over arrays far larger than the {cache}")]
     if peaks.cache_bandwidth is not None:
         held = f"a third of its {units.size(peaks.cache_bytes)}" if peaks.cache_bytes else "arrays that it holds"
@@ -131,18 +131,18 @@ def _peak_rows(peaks: Peaks) -> list[Row]:
     return [Row(tuple(map(Cell, texts))) for texts in found]
 
 
-def _age_blocks(peaks: Peaks, environment: Environment) -> Iterator[Block]:
+def _make_age_blocks(peaks: Peaks, environment: Environment) -> Iterator[Block]:
     """Yields the age of the peaks, the file that holds them, and the command that measures them again."""
-    device = device_of_peaks(peaks)
-    path = cache_folder() / "peaks" / f"{slug(peaks_key(environment, device.type))}.json"
-    facts = [("Measured", age(peaks.measured_at))] if peaks.measured_at else []
+    device = find_device_of_peaks(peaks)
+    path = find_cache_folder() / "peaks" / f"{slug(make_peaks_key(environment, device.type))}.json"
+    facts = [("Measured", format_age(peaks.measured_at))] if peaks.measured_at else []
     yield Facts((*facts, *([("Kept in", str(path))] if path.is_file() else [])))
-    option = "" if device is best_device(environment) else f" --device {device.type}"
+    option = "" if device is find_best_device(environment) else f" --device {device.type}"
     yield Sentence("Other work on the machine lowers these figures.", NOTE)
     yield Commands(((f"inductor-bench doctor --remeasure{option}", "measures again, on an idle machine"),))
 
 
-def age(measured_at: str) -> str:
+def format_age(measured_at: str) -> str:
     """Returns ``2025-01-01 12:00 UTC (3 days ago)``; an invalid time is returned unchanged."""
     try:
         then = datetime.fromisoformat(measured_at.replace("Z", "+00:00"))
@@ -158,7 +158,7 @@ def age(measured_at: str) -> str:
     return f"{shown} (just now)"
 
 
-DOCTOR_FORMATS = document_formats(doctor_document, of="a diagnosis")
+DOCTOR_FORMATS = make_formats(make_doctor_document, of="a diagnosis")
 
 
 NAME_WIDTH = 56
@@ -179,7 +179,7 @@ class Extraction(Protocol):
     def failures(self) -> Sequence[Failure]: ...
 
 
-def extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Document:
+def make_extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Document:
     """The list of kernels if no file was written, their numbers, why some have no file, and what to run next."""
     kernels, folder = outcome.kernels, outcome.folder
     no_file = [(one.name, one.reason) for one in kernels if one.reason]
@@ -191,21 +191,21 @@ def extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Docum
     )
     blocks: list[Block] = []
     if folder is None and kernels:
-        blocks.append(Section("Kernels", (_kernel_table(kernels),), quiet=True))
-    totals: Block = _totals(outcome) if kernels else Sentence("It has no kernels.")
+        blocks.append(Section("Kernels", (_make_kernel_table(kernels),), quiet=True))
+    totals: Block = _describe_totals(outcome) if kernels else Sentence("It has no kernels.")
     blocks.append(Section("By category", (totals,), quiet=True))
-    blocks.append(Section(f"No file for {plural(len(no_file), 'kernel')}", tuple(_reasons(no_file))))
-    blocks.append(Section(f"{beyond_words} {plural(len(beyond), 'kernel')}", tuple(_reasons(beyond))))
+    blocks.append(Section(f"No file for {plural(len(no_file), 'kernel')}", tuple(_list_reasons(no_file))))
+    blocks.append(Section(f"{beyond_words} {plural(len(beyond), 'kernel')}", tuple(_list_reasons(beyond))))
     blocks.append(Section("Remarks", (Items(remarks),), quiet=True))
     if folder is not None:
-        blocks.append(Section("Files", tuple(_written(folder, kernels)), quiet=True))
+        blocks.append(Section("Files", tuple(_list_written_files(folder, kernels)), quiet=True))
     return Document(plural(len(kernels), "kernel"), blocks=tuple(blocks))
 
 
-def _kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
+def _make_kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
     timed = any(kernel.time_s is not None for kernel in kernels)
     columns = (
-        words("kernel"),
+        make_text_column("kernel"),
         Column("category", False),
         Column("calls"),
         *([Column("time")] if timed else []),
@@ -224,7 +224,7 @@ def _kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
     return Table(columns, rows, filter="name, category")
 
 
-def _totals(outcome: Extraction) -> Table:
+def _describe_totals(outcome: Extraction) -> Table:
     rows = []
     for category, (total, written) in _count_by_category(outcome.kernels).items():
         made = str(total) if outcome.folder is None else f"{written} of {total}"
@@ -232,7 +232,7 @@ def _totals(outcome: Extraction) -> Table:
     return Table((Column("category", False), Column("kernels")), rows, titled=False)
 
 
-def _reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[Block]:
+def _list_reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[Block]:
     """Names grouped by reason; ``reasons`` has pairs of name and reason."""
     alike: dict[str, list[str]] = {}
     for name, reason in reasons:
@@ -247,7 +247,7 @@ def _reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[Block]:
         yield Sentence(f"and {remaining} more; --format json has every reason", NOTE)
 
 
-def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[Block]:
+def _list_written_files(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[Block]:
     values = {folder / kernel.values for kernel in kernels if kernel.values}
     files = {kernel.file: kernel.time_s or 0.0 for kernel in kernels if kernel.file}
     facts = []
@@ -270,7 +270,7 @@ def _count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tup
     return counts
 
 
-EXTRACTION_FORMATS = document_formats(extraction_document, of="an extraction")
+EXTRACTION_FORMATS = make_formats(make_extraction_document, of="an extraction")
 
 
 MOST_ROWS = 100
@@ -296,12 +296,16 @@ class QueryResult:
 
 def query_document(result: QueryResult, view: View) -> Document:
     """The rows of the answer, or the tables, their columns and two example queries."""
-    return _listing_document(result.tables, view.folder) if result.answer is None else answer_document(result.answer)
+    return (
+        _make_listing_document(result.tables, view.folder)
+        if result.answer is None
+        else make_answer_table(result.answer)
+    )
 
 
-def _listing_document(tables: Sequence[QueryTable], folder: Path | None) -> Document:
+def _make_listing_document(tables: Sequence[QueryTable], folder: Path | None) -> Document:
     widest = max(len(column.name) for table in tables for column in table.columns)
-    columns = (Column("column", False), Column("type", False), words("about", shorten=_at_end))
+    columns = (Column("column", False), Column("type", False), make_text_column("about", shorten=_align_at_end))
     sections = [
         Section(
             table.name,
@@ -326,11 +330,11 @@ def _listing_document(tables: Sequence[QueryTable], folder: Path | None) -> Docu
     return Document("", blocks=(*sections, Section("Try", (known, Commands(examples, "Try")), quiet=True)))
 
 
-def _at_end(texts: Sequence[str], width: int) -> Sequence[str]:
+def _align_at_end(texts: Sequence[str], width: int) -> Sequence[str]:
     return [names.end(text, width) for text in texts]
 
 
-def answer_document(answer: Answer) -> Document:
+def make_answer_table(answer: Answer) -> Document:
     """The rows as a table."""
     if not answer.rows:
         return Document("", blocks=(Sentence("no rows"),))
@@ -339,32 +343,34 @@ def answer_document(answer: Answer) -> Document:
         Column(title, number, least=0 if number else NARROWEST)
         for title, number in zip(answer.columns, numeric, strict=True)
     ]
-    rows = [Row(tuple(Cell(_text(value), _number(value)) for value in values)) for values in answer.rows]
+    rows = [Row(tuple(Cell(_format_value(value), _number(value)) for value in values)) for values in answer.rows]
     more = "rows: --format csv has all, LIMIT fewer"
     table = Table(tuple(columns), rows, filter="its values", most=MOST_ROWS, cut_on=On.TERMINAL, more=more)
     return Document("", blocks=(table,), wide=True)
 
 
-def listing(tables: Sequence[QueryTable]) -> Answer:
+def list_tables(tables: Sequence[QueryTable]) -> Answer:
     """Returns a table of all columns of all tables."""
     rows = [(table.name, column.name, column.type, column.about) for table in tables for column in table.columns]
     return Answer(("table", "column", "type", "about"), rows)
 
 
-def answer_csv(answer: Answer) -> str:
+def write_answer_csv(answer: Answer) -> str:
     """Renders the rows as CSV. Cells of unknown values are empty."""
-    return table_text(answer.columns, ([_join_list(_plain(value)) for value in values] for values in answer.rows))
+    return write_csv(
+        answer.columns, ([_join_list(_make_plain_value(value)) for value in values] for values in answer.rows)
+    )
 
 
 QUERY_SCHEMA = f"query-rows/{SCHEMA_VERSION}"
 """The name of the JSON of the answer of a query."""
 
 
-def answer_json(answer: Answer) -> str:
+def write_answer_json(answer: Answer) -> str:
     """Renders the rows as objects in a list, beside the name of its schema."""
-    titles = _unique(answer.columns)
-    rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
-    return json_text({"schema": QUERY_SCHEMA, "rows": rows})
+    titles = _make_titles_unique(answer.columns)
+    rows = [dict(zip(titles, map(_make_plain_value, values), strict=True)) for values in answer.rows]
+    return write_json({"schema": QUERY_SCHEMA, "rows": rows})
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
@@ -379,7 +385,7 @@ def _number(value: object) -> float | None:
     return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     """Formats a value: six significant digits, one line."""
     if value is None:
         return units.MISSING
@@ -387,10 +393,10 @@ def _text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return names.clean(str(_join_list(_plain(value))))
+    return names.clean(str(_join_list(_make_plain_value(value))))
 
 
-def _plain(value: object) -> object:
+def _make_plain_value(value: object) -> object:
     """Converts a value to a type that JSON has."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -399,9 +405,9 @@ def _plain(value: object) -> object:
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _make_plain_value(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_make_plain_value(one) for one in value]
     return str(value)
 
 
@@ -410,7 +416,7 @@ def _join_list(value: object) -> object:
     return "; ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _unique(titles: Sequence[str]) -> list[str]:
+def _make_titles_unique(titles: Sequence[str]) -> list[str]:
     """Makes titles unique: a repeated title gets a number."""
     taken: dict[str, None] = {}
     for title in titles:
@@ -422,17 +428,17 @@ def _unique(titles: Sequence[str]) -> list[str]:
     return list(taken)
 
 
-def _of_answer(render: Callable[[Answer], str]) -> Renderer[QueryResult]:
+def _make_answer_format(render: Callable[[Answer], str]) -> Renderer[QueryResult]:
     def rendered(result: QueryResult, view: View) -> str:
-        return render(listing(result.tables) if result.answer is None else result.answer)
+        return render(list_tables(result.tables) if result.answer is None else result.answer)
 
     return rendered
 
 
-QUERY_FORMATS = document_formats(
+QUERY_FORMATS = make_formats(
     query_document,
-    json=_of_answer(answer_json),
-    csv=_of_answer(answer_csv),
+    json=_make_answer_format(write_answer_json),
+    csv=_make_answer_format(write_answer_csv),
     screen="a table for the terminal",
     record="a list of objects under `rows`",
     of="a query",

@@ -33,8 +33,8 @@ from .document import (
     Stretch,
     Table,
     TimelineChart,
-    shown_on,
-    shown_rows,
+    keep_shown_blocks,
+    keep_shown_rows,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ LEAST_SHARE = 0.005
 """Parts with at most this share are left out of a bar in a cell, because they round to zero."""
 
 MORE_PARTS = " …"
-"""Ends a bar in a cell that has no room for all parts."""
+"""The character that ends a bar in a cell if there is no room for all parts."""
 
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _STYLE_OF_TONE = {LEAD: "title", NOTE: "dim"}
@@ -84,7 +84,7 @@ Line = list[Word]
 
 def print_document(document: Document, console: Console) -> None:
     """Prints a document in the width of a console."""
-    print_lines(document_lines(document, console.width), console)
+    print_lines(render_lines(document, console.width), console)
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
@@ -103,31 +103,31 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-def document_text(document: Document, columns: int) -> str:
+def render_text(document: Document, columns: int) -> str:
     """A document as plain text for a terminal of so many columns."""
-    lines = ("".join(word.text for word in line).rstrip() for line in document_lines(document, columns))
+    lines = ("".join(word.text for word in line).rstrip() for line in render_lines(document, columns))
     return "".join(f"{line}\n" for line in lines)
 
 
-def document_lines(document: Document, columns: int) -> Iterator[Line]:
+def render_lines(document: Document, columns: int) -> Iterator[Line]:
     """The lines of a document; on a very wide terminal they use 120 columns, if the document does not ask for more."""
     width = max(columns, NARROWEST) if document.wide else min(max(columns, NARROWEST), WIDEST)
-    yield from _head(document, width)
-    blocks = shown_on(document.blocks, On.TERMINAL)
+    yield from _render_head(document, width)
+    blocks = keep_shown_blocks(document.blocks, On.TERMINAL)
     for place, block in enumerate(blocks):
-        lines = list(block_lines(block, width))
+        lines = list(render_block(block, width))
         yield from lines
         following = blocks[place + 1] if place + 1 < len(blocks) else None
         if following is not None and lines and (isinstance(block, Section) or isinstance(following, Section)):
             yield []
 
 
-def block_lines(block: Block, width: int) -> Iterator[Line]:
+def render_block(block: Block, width: int) -> Iterator[Line]:
     """The lines of a block, without an empty line at its ends."""
     return _RENDERERS[type(block)](block, width) if type(block) in _RENDERERS else iter(())
 
 
-def _head(document: Document, width: int) -> Iterator[Line]:
+def _render_head(document: Document, width: int) -> Iterator[Line]:
     left, about = names.clean(document.title), [names.clean(line) for line in document.about if line]
     if not left:
         return
@@ -151,27 +151,27 @@ def wrapped(text: str, width: int, indent: str = "", style: str = "") -> Iterato
         yield [Word(indent + line, style)]
 
 
-def columns_of(text: str, width: int) -> list[str]:
+def split_into_columns(text: str, width: int) -> list[str]:
     """Splits ``text`` into lines of at most ``width`` columns. A longer word, such as a path, stays whole."""
     return textwrap.wrap(text, max(width, 20), break_on_hyphens=False, break_long_words=False) or [""]
 
 
-def _style(tone: str) -> str:
+def _choose_style(tone: str) -> str:
     return _STYLE_OF_TONE.get(tone, tone)
 
 
-def _sentence(block: Sentence, width: int) -> Iterator[Line]:
-    return wrapped(names.clean(block.text), width, "", _style(block.tone))
+def _render_sentence(block: Sentence, width: int) -> Iterator[Line]:
+    return wrapped(names.clean(block.text), width, "", _choose_style(block.tone))
 
 
-def _items(block: Items, width: int) -> Iterator[Line]:
+def _render_items(block: Items, width: int) -> Iterator[Line]:
     for item in block.entries:
         if item.on & On.TERMINAL:
-            yield from _item(item, width)
+            yield from _render_item(item, width)
 
 
-def _item(item: Item, width: int) -> Iterator[Line]:
-    style = _style(item.tone)
+def _render_item(item: Item, width: int) -> Iterator[Line]:
+    style = _choose_style(item.tone)
     for index, line in enumerate(textwrap.wrap(names.clean(item.numbered), width - 4, break_on_hyphens=False)):
         yield [Word("  - " if index == 0 else "    ", style), Word(line)]
     if item.hint:
@@ -183,18 +183,18 @@ def _item(item: Item, width: int) -> Iterator[Line]:
         yield [Word(names.end(f"    | {indent}{names.clean(line)}", width), "dim")]
 
 
-def _facts(block: Facts, width: int) -> Iterator[Line]:
+def _render_facts(block: Facts, width: int) -> Iterator[Line]:
     label = max(LABEL, 2 + max(names.cells(names.clean(row[0])) for row in block.rows))
     for name, text, *tone in block.rows:
         first = names.clean(name)
         for part in text.splitlines():
             spaced = "   ".join(names.clean(piece) for piece in part.split("   "))
-            for line in columns_of(spaced, width - label):
-                yield [Word(names.pad(first, label), "title"), Word(line, _style("".join(tone)))]
+            for line in split_into_columns(spaced, width - label):
+                yield [Word(names.pad(first, label), "title"), Word(line, _choose_style("".join(tone)))]
                 first = ""
 
 
-def _commands(block: Commands, width: int) -> Iterator[Line]:
+def _render_commands(block: Commands, width: int) -> Iterator[Line]:
     label = block.label
     for command, why in block.entries:
         for line in command.splitlines():
@@ -205,11 +205,11 @@ def _commands(block: Commands, width: int) -> Iterator[Line]:
 
 def _fold(block: Fold, width: int) -> Iterator[Line]:
     yield [Word(names.end(names.clean(block.title), width), "title")]
-    for inner in shown_on(block.blocks, On.TERMINAL):
-        yield from block_lines(inner, width)
+    for inner in keep_shown_blocks(block.blocks, On.TERMINAL):
+        yield from render_block(inner, width)
 
 
-def _section(block: Section, width: int) -> Iterator[Line]:
+def _render_section(block: Section, width: int) -> Iterator[Line]:
     title, note = names.clean(block.title), names.clean(block.note)
     title = title if " " in title else names.cut_middle(title, width)  # the name of a kernel
     if not block.quiet:
@@ -218,22 +218,22 @@ def _section(block: Section, width: int) -> Iterator[Line]:
         yield from (*lines, [*last, Word(beside, "dim")])
         note = "" if beside else note
     yield from wrapped(note, width, "", "dim")
-    for place, inner in enumerate(shown_on(block.blocks, On.TERMINAL)):
+    for place, inner in enumerate(keep_shown_blocks(block.blocks, On.TERMINAL)):
         if place and isinstance(inner, Fold):
             yield []
-        yield from block_lines(inner, width)
+        yield from render_block(inner, width)
 
 
 # --- bars ------------------------------------------------------------------------------------------------------------
 
 
-def bar_in_eighths(share: float, width: int) -> str:
+def draw_bar_in_eighths(share: float, width: int) -> str:
     """Returns a bar for a share (0 to 1) in steps of an eighth of a column; a share of 1 takes ``width`` columns."""
     count = round(min(max(share, 0.0), 1.0) * width * 8)
     return _EIGHTHS[7] * (count // 8) + (_EIGHTHS[count % 8 - 1] if count % 8 else "")
 
 
-def bar_words(stretches: Iterable[Stretch], room: int) -> Line:
+def draw_bar_with_words(stretches: Iterable[Stretch], room: int) -> Line:
     """Returns ``conv 43% ██▌ pointwise 30% █▊ …`` in at most ``room`` columns.
 
     The line ends before the first part that does not fit, so it always holds the first and largest parts, and then
@@ -243,7 +243,10 @@ def bar_words(stretches: Iterable[Stretch], room: int) -> Line:
     for one in stretches:
         if one.share < LEAST_SHARE:
             break
-        text, bar = f"{names.clean(one.title)} {units.whole_percent(one.share)}", f" {bar_in_eighths(one.share, BAR)}"
+        text, bar = (
+            f"{names.clean(one.title)} {units.whole_percent(one.share)}",
+            f" {draw_bar_in_eighths(one.share, BAR)}",
+        )
         gap = 1 if line else 0
         left = room - gap - names.cells(text)
         if left < 0:
@@ -263,7 +266,7 @@ def _cut_short(line: Line, room: int) -> Line:
     return [*line, Word(MORE_PARTS)] if line and room >= len(MORE_PARTS) else line
 
 
-def _bar(block: Bar, width: int) -> Iterator[Line]:
+def _render_bar(block: Bar, width: int) -> Iterator[Line]:
     """One bar of ``width`` columns. The columns of a part are its share, rounded without a rest."""
     line: Line = []
     start, done = 0.0, 0
@@ -276,7 +279,7 @@ def _bar(block: Bar, width: int) -> Iterator[Line]:
     yield line
 
 
-def _timeline(block: TimelineChart, width: int) -> Iterator[Line]:
+def _render_timeline(block: TimelineChart, width: int) -> Iterator[Line]:
     label = min(14, max(names.cells(names.clean(name)) for name, _ in block.lanes) + 1) if block.lanes else 0
     room = width - label
     for name, stretches in block.lanes:
@@ -306,15 +309,15 @@ class _Fitted(NamedTuple):
     texts: Sequence[str]
 
 
-def _table(table: Table, width: int) -> Iterator[Line]:
-    every, left = shown_rows(table, On.TERMINAL)
+def _render_table(table: Table, width: int) -> Iterator[Line]:
+    every, left = keep_shown_rows(table, On.TERMINAL)
     key = any(row.cells[table.main].fill for row in every)
     gap, columns = fit_columns(table, every, width, key)
     if columns is None:
-        yield from _records(table, every, width)
+        yield from _render_records(table, every, width)
     else:
         if table.titled:
-            titles = gap_text(((_title(one.column), one) for one in columns), gap)
+            titles = fill_gap(((_render_title(one.column), one) for one in columns), gap)
             yield [Word(" " * (1 + gap) * key + titles.rstrip(), "dim")]
         start = (1 + gap) * key
         for one in columns:
@@ -323,17 +326,17 @@ def _table(table: Table, width: int) -> Iterator[Line]:
             start += one.width + gap
         for number, row in enumerate(every):
             tone = row.tone or (LEAD if row is table.total else "")
-            yield from _row_lines(row, columns, number, gap, key, _style(tone))
+            yield from _render_row(row, columns, number, gap, key, _choose_style(tone))
             yield from _note_lines(table, row, start or 4, width)
     if left:
         yield from wrapped(names.clean(f"and {left:,} more {table.more}"), width, "", "dim")
 
 
-def _title(column: Column) -> str:
+def _render_title(column: Column) -> str:
     return names.clean(column.short or column.title)
 
 
-def gap_text(cells: Iterable[tuple[str, _Fitted]], gap: int) -> str:
+def fill_gap(cells: Iterable[tuple[str, _Fitted]], gap: int) -> str:
     """Joins texts, each padded to its column."""
     padded = (names.pad(names.end(text, one.width), one.width, right=one.column.right) for text, one in cells)
     return (" " * gap).join(padded)
@@ -351,7 +354,7 @@ def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tup
     wanted, least = {}, {}
     for place in places:
         column = table.columns[place]
-        longest = max(map(names.cells, (_title(column), *texts[place])))
+        longest = max(map(names.cells, (_render_title(column), *texts[place])))
         wanted[place] = MOST_BAR if place in bars else longest
         least[place] = LEAST_BAR if place in bars else min(longest, column.least or longest)
     roomy = sum(wanted.values()) + 2 * (len(places) - 1 + key) + key <= width
@@ -386,8 +389,8 @@ def _cut(column: Column, texts: Sequence[str], width: int) -> Sequence[str]:
     return [names.cut_middle(text, width) for text in texts]
 
 
-def _row_lines(row: Row, columns: Sequence[_Fitted], number: int, gap: int, key: bool, style: str) -> Iterator[Line]:
-    cells = [_cell_lines(row.cells[one.place], one, number, style) for one in columns]
+def _render_row(row: Row, columns: Sequence[_Fitted], number: int, gap: int, key: bool, style: str) -> Iterator[Line]:
+    cells = [_render_cell(row.cells[one.place], one, number, style) for one in columns]
     signed = next((cell for cell in row.cells if cell.fill), None)
     for place, parts in enumerate(zip_longest(*cells)):
         line = []
@@ -399,20 +402,20 @@ def _row_lines(row: Row, columns: Sequence[_Fitted], number: int, gap: int, key:
             fill = Word(" " * max(0, one.width - sum(names.cells(word.text) for word in found)))
             line += [fill, *found] if one.column.right else [*found, fill]
             line.append(Word(" " * gap))
-        yield _stripped(line)
+        yield _strip_line(line)
 
 
-def _stripped(line: Line) -> Line:
+def _strip_line(line: Line) -> Line:
     """The line without spaces at its end."""
     while line and not line[-1].text.strip():
         line = line[:-1]
     return line
 
 
-def _cell_lines(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line]:
+def _render_cell(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line]:
     if cell.bar is not None and _is_parts(cell.bar):
-        return [bar_words(cell.bar.stretches, one.width)]
-    style = _style(cell.tone) or style
+        return [draw_bar_with_words(cell.bar.stretches, one.width)]
+    style = _choose_style(cell.tone) or style
     text = one.texts[number]
     if one.column.wraps and names.cells(text) > one.width:
         return [[Word(line, style)] for line in textwrap.wrap(text, one.width, break_on_hyphens=False)]
@@ -422,33 +425,33 @@ def _cell_lines(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line]
 def _note_lines(table: Table, row: Row, indent: int, width: int) -> Iterator[Line]:
     cells = (cell for cell, column in zip(row.cells, table.columns, strict=True) if column.on & On.TERMINAL)
     for note in (note for cell in cells for note in cell.notes if note.on & On.TERMINAL):
-        text, style = names.clean(note.text), _style(note.tone)
+        text, style = names.clean(note.text), _choose_style(note.tone)
         if note.whole:
             yield from wrapped(text, width, " " * indent, style)
         else:
             yield [Word(names.end(" " * indent + text, width), style)]
 
 
-def _records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
+def _render_records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
     """Each row as a block of lines, if a table is too wide."""
     places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
-    widest = max(names.cells(_title(table.columns[place])) for place in places)
+    widest = max(names.cells(_render_title(table.columns[place])) for place in places)
     for number, row in enumerate(rows, 1):
         yield [Word(f"row {number}", "title")]
         for place in places:
-            title = names.pad(_title(table.columns[place]), widest)
+            title = names.pad(_render_title(table.columns[place]), widest)
             yield [Word(f"  {title}  ", "dim"), Word(names.clean(row.cells[place].text))]
         yield from _note_lines(table, row, 2, width)
 
 
-def _beside(block: Beside, width: int) -> Iterator[Line]:
+def _render_side_by_side(block: Beside, width: int) -> Iterator[Line]:
     """The rows of all tables as one table: a name, and the columns of each table that fits."""
     (_, first), *_ = block.tables
     places = [n for n, column in enumerate(first.columns) if column.on & On.TERMINAL and n != first.main]
     found = [{row.cells[table.main].text: row.cells for row in table.rows} for _, table in block.tables]
     every = dict.fromkeys(name for rows in found for name in rows)
     label = min(MOST_LABEL, max(names.cells(names.clean(text)) for text in (first.columns[first.main].title, *every)))
-    titles = {place: _title(first.columns[place]) for place in places}
+    titles = {place: _render_title(first.columns[place]) for place in places}
     sizes = {
         place: max(
             names.cells(text)
@@ -486,15 +489,15 @@ def _beside(block: Beside, width: int) -> Iterator[Line]:
 
 
 _RENDERERS: Mapping[type[Block], Callable[[Any, int], Iterator[Line]]] = {
-    Sentence: _sentence,
-    Items: _items,
-    Bar: _bar,
-    TimelineChart: _timeline,
-    Table: _table,
-    Facts: _facts,
-    Commands: _commands,
-    Beside: _beside,
+    Sentence: _render_sentence,
+    Items: _render_items,
+    Bar: _render_bar,
+    TimelineChart: _render_timeline,
+    Table: _render_table,
+    Facts: _render_facts,
+    Commands: _render_commands,
+    Beside: _render_side_by_side,
     Fold: _fold,
-    Section: _section,
+    Section: _render_section,
 }
 """The blocks that a terminal shows; it shows no pictures and no files."""

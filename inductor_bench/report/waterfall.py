@@ -7,9 +7,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from .. import units
-from ..analysis.comparison_words import signed
+from ..analysis.comparison_words import format_signed
 from . import palette
-from .document import NOTE, Bar, Block, Cell, Column, On, Row, Sentence, Stretch, Table, words
+from .document import NOTE, Bar, Block, Cell, Column, On, Row, Sentence, Stretch, Table, make_text_column
 
 WHOLE = palette.GRAPHS[0]
 AROUND = 0.25
@@ -24,7 +24,7 @@ class Fall(NamedTuple):
     is_sure: bool = True
 
 
-def waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tuple[str, float]) -> Iterator[Block]:
+def plot_waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tuple[str, float]) -> Iterator[Block]:
     """A row for the time before, for each change and for the time after, for a page; nothing without changes.
 
     Args:
@@ -41,19 +41,21 @@ def waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tuple[str
     low, high = min(reached), max(reached)
     begin_s = max(0.0, low - AROUND * (high - low))
     axis_s = (high - begin_s) or 1.0
-    rows = [_row(before[0], units.seconds(before[1]), before[1], WHOLE, begin_s, axis_s, begin_s)]
+    rows = [_make_row(before[0], units.seconds(before[1]), before[1], WHOLE, begin_s, axis_s, begin_s)]
     for (label, delta_s, is_sure), at_s in zip(falls, reached, strict=False):
         colour = ("good" if delta_s <= 0 else "bad") if is_sure else "muted"
         left_s = at_s + min(delta_s, 0.0)
-        rows.append(_row(label, signed(delta_s), abs(delta_s), colour, left_s, axis_s, begin_s))
-    rows.append(_row(after[0], units.seconds(after[1]), after[1], WHOLE, begin_s, axis_s, begin_s))
+        rows.append(_make_row(label, format_signed(delta_s), abs(delta_s), colour, left_s, axis_s, begin_s))
+    rows.append(_make_row(after[0], units.seconds(after[1]), after[1], WHOLE, begin_s, axis_s, begin_s))
     axis = f"The bars begin at {units.seconds(begin_s)}; " if begin_s else ""
     said = f"{axis}grey: may be chance, or is not measured by itself."
-    yield Table((words("from before to after"), Column("time"), words("change")), rows, on=On.PAGE)
+    yield Table(
+        (make_text_column("from before to after"), Column("time"), make_text_column("change")), rows, on=On.PAGE
+    )
     yield Sentence(f"{said[:1].upper()}{said[1:]}", NOTE, on=On.PAGE)
 
 
-def _row(label: str, text: str, length_s: float, colour: str, left_s: float, axis_s: float, begin_s: float) -> Row:
+def _make_row(label: str, text: str, length_s: float, colour: str, left_s: float, axis_s: float, begin_s: float) -> Row:
     length_s = length_s - begin_s if colour == WHOLE else length_s
     bar = Bar((Stretch(length_s / axis_s, colour, label, text, (left_s - begin_s) / axis_s),))
     return Row((Cell(label), Cell(text), Cell("", bar=bar)))

@@ -15,12 +15,12 @@ from ..records.base import Category
 from ..records.code import CallSite, KernelDefinition
 from .generated_text import (
     Comment,
-    cpp_kernel_id,
-    family_id,
+    compute_cpp_kernel_id,
+    compute_family_id,
+    compute_text_kernel_id,
+    compute_triton_kernel_id,
     find_statement,
     read_comment,
-    text_kernel_id,
-    triton_kernel_id,
 )
 
 # Reads the calls of a compiled module in execution order, from its ``call`` function.
@@ -93,7 +93,7 @@ class _CallReader:
         self._choices = choices
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self._entry = find_entry(tree)
-        self._partitions = partition_names(tree)
+        self._partitions = list_partition_names(tree)
         self._open: list[str] = []
         self._read_to = 0
         self.sites: list[CallSite] = []
@@ -125,8 +125,8 @@ class _CallReader:
                 self._statements(block, conditional or branches)
 
     def _calls(self, node: ast.AST, line: int, conditional: bool) -> None:
-        for call in _in_order(node):
-            target = self._target(call) or _last_reduction(node, call)
+        for call in _walk_in_order(node):
+            target = self._target(call) or _find_last_reduction(node, call)
             if target is None:
                 continue
             if target.function is not None:
@@ -160,7 +160,7 @@ class _CallReader:
         function = call.func
         if isinstance(function, ast.Subscript):
             return self._partition(function)
-        path = dotted(function)
+        path = write_dotted_name(function)
         head = path[0] if path else ""
         if head in self._kernels and (len(path) == 1 or path[1:] in (("run",), (head,))):
             return _Target(head, kernel=head)
@@ -177,13 +177,13 @@ class _CallReader:
 
     def _partition(self, function: ast.Subscript) -> _Target | None:
         number = function.slice.value if isinstance(function.slice, ast.Constant) else None
-        if dotted(function.value) != ("self", "partitions") or not isinstance(number, int):
+        if write_dotted_name(function.value) != ("self", "partitions") or not isinstance(number, int):
             return None
         name = self._partitions[number] if 0 <= number < len(self._partitions) else ""
         return _Target(name, function=name) if name in self._functions else None
 
 
-def _last_reduction(statement: ast.AST, call: ast.Call) -> _Target | None:
+def _find_last_reduction(statement: ast.AST, call: ast.Call) -> _Target | None:
     """The target of a call that reduces a workspace to a buffer, whose name is in its handle; ``None`` for others."""
     method = call.func
     if not (isinstance(method, ast.Attribute) and method.attr in _LAST_METHODS and isinstance(statement, ast.Assign)):
@@ -209,11 +209,11 @@ def find_entry(tree: ast.Module) -> ast.FunctionDef | None:
     return None
 
 
-def partition_names(tree: ast.Module) -> tuple[str, ...]:
+def list_partition_names(tree: ast.Module) -> tuple[str, ...]:
     """The functions that ``self.partitions`` holds, in order."""
     for node in tree.body:
         value = node.value if isinstance(node, ast.Assign) else None
-        if isinstance(value, ast.Call) and dotted(value.func) == ("Runner",):
+        if isinstance(value, ast.Call) and write_dotted_name(value.func) == ("Runner",):
             lists = [keyword.value for keyword in value.keywords if keyword.arg == "partitions"]
             items = [item for one in lists if isinstance(one, ast.List) for item in one.elts]
             return tuple(item.id for item in items if isinstance(item, ast.Name))
@@ -226,15 +226,15 @@ DEEPEST_CALLS = 16
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context)
 
 
-def _in_order(node: ast.AST) -> Iterator[ast.Call]:
+def _walk_in_order(node: ast.AST) -> Iterator[ast.Call]:
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _LEAVES):
-            yield from _in_order(child)
+            yield from _walk_in_order(child)
     if isinstance(node, ast.Call):
         yield node
 
 
-def dotted(node: ast.expr) -> tuple[str, ...]:
+def write_dotted_name(node: ast.expr) -> tuple[str, ...]:
     """The parts of a dotted name; an empty tuple for any other expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -245,11 +245,11 @@ def dotted(node: ast.expr) -> tuple[str, ...]:
 
 def find_operator(path: tuple[str, ...]) -> str | None:
     """The operator of a dotted name, for example ``aten.convolution``; ``None`` for views and other names."""
-    operator = _operator(path)
+    operator = _name_operator(path)
     return None if operator in _VIEWS else operator
 
 
-def _operator(path: tuple[str, ...]) -> str | None:
+def _name_operator(path: tuple[str, ...]) -> str | None:
     if path[0] == "extern_kernels" and len(path) > 1:
         return _EXTERN.get(path[1], f"aten.{path[1]}")
     if path[0] in _NAMESPACES and len(path) > 1:
@@ -308,11 +308,11 @@ def read_definitions(tree: ast.Module, lines: Sequence[str], first_line: int = 0
         first_line: added to the line numbers.
     """
     found = []
-    for name, method, call in _compilations(tree):
+    for name, method, call in _list_compilations(tree):
         if method in MULTI_KERNELS:
             continue
-        source = max(_strings(call), key=len, default="")
-        comment = read_comment(_block_above(lines, call.lineno - 1))
+        source = max(_list_strings(call), key=len, default="")
+        comment = read_comment(_find_comment_above(lines, call.lineno - 1))
         found.append(Definition(name, method, source, call.lineno + first_line, comment))
     return tuple(found)
 
@@ -320,7 +320,7 @@ def read_definitions(tree: ast.Module, lines: Sequence[str], first_line: int = 0
 def read_multi_kernels(tree: ast.Module) -> dict[str, tuple[str, ...]]:
     """The kernels of each multi-kernel, which chooses one of them at run time, by the multi-kernel's name."""
     choices = {}
-    for name, method, call in _compilations(tree):
+    for name, method, call in _list_compilations(tree):
         if method in MULTI_KERNELS:
             nodes = (node for argument in call.args for node in ast.walk(argument))
             choices[name] = tuple(node.id for node in nodes if isinstance(node, ast.Name))
@@ -330,16 +330,16 @@ def read_multi_kernels(tree: ast.Module) -> dict[str, tuple[str, ...]]:
 def describe_kernel(definition: Definition, called_ops: Iterable[str]) -> KernelDefinition:
     """The record of a kernel. ``called_ops`` are the ATen operators in the comments at its calls."""
     source, language = definition.source, definition.language
-    category = _category(definition, {*definition.comment.aten_ops, *called_ops})
+    category = _find_category(definition, {*definition.comment.aten_ops, *called_ops})
     flop = _FLOP.search(source) if category is Category.TEMPLATE else None
     moved = _GIGABYTES.search(source)
     kernel_hash = definition.comment.kernel_hash
     if kernel_hash is None and language == "triton":
-        kernel_hash = _file_hash(source)
+        kernel_hash = _compute_file_hash(source)
     return KernelDefinition(
         name=definition.name,
-        event_name=_event_name(definition),
-        kernel_id=_kernel_id(definition),
+        event_name=_name_event(definition),
+        kernel_id=_compute_kernel_id(definition),
         category=category,
         language="cpp" if language in _CPP else language,
         source=source,
@@ -347,12 +347,12 @@ def describe_kernel(definition: Definition, called_ops: Iterable[str]) -> Kernel
         kernel_hash=kernel_hash,
         moved_bytes=round(float(moved.group(1)) * 1e9) if moved else None,
         template_flops=(round(float(flop.group(1))) or None) if flop else None,
-        family_id=family_id("cpp" if language in _CPP else language, source, definition.name),
+        family_id=compute_family_id("cpp" if language in _CPP else language, source, definition.name),
         padded_sides=definition.comment.padded_sides,
     )
 
 
-def _compilations(tree: ast.Module) -> Iterable[tuple[str, str, ast.Call]]:
+def _list_compilations(tree: ast.Module) -> Iterable[tuple[str, str, ast.Call]]:
     for statement in tree.body:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
@@ -365,18 +365,18 @@ def _compilations(tree: ast.Module) -> Iterable[tuple[str, str, ast.Call]]:
             yield target.id, "metal", statement.value
 
 
-def _strings(call: ast.Call) -> list[str]:
+def _list_strings(call: ast.Call) -> list[str]:
     return [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def _block_above(lines: Sequence[str], place: int) -> list[str]:
+def _find_comment_above(lines: Sequence[str], place: int) -> list[str]:
     start = place
     while start > 0 and lines[start - 1].startswith("#"):
         start -= 1
     return list(lines[start:place])
 
 
-def _category(definition: Definition, aten_ops: set[str]) -> Category:
+def _find_category(definition: Definition, aten_ops: set[str]) -> Category:
     if definition.language in _CPP:
         return Category.CPP
     if definition.language in _TEMPLATES:
@@ -385,13 +385,13 @@ def _category(definition: Definition, aten_ops: set[str]) -> Category:
     if definition.language != "triton" or kind is None:
         return Category.OTHER
     if "'combo_grid_meta'" in definition.source:
-        return _combined(kind.group(1), aten_ops)
+        return _combine_categories(kind.group(1), aten_ops)
     if kind.group(1) == "fixed_config":
-        return _fixed(definition.source)
+        return _remove_variable_parts(definition.source)
     return _HEURISTICS.get(kind.group(1), Category.OTHER)
 
 
-def _combined(kind: str, aten_ops: set[str]) -> Category:
+def _combine_categories(kind: str, aten_ops: set[str]) -> Category:
     # Foreach operators and horizontally fused kernels share a generator. Without autotuning of combo kernels both use
     # the foreach heuristic, so that only their operators distinguish them, which are not always recorded.
     if any("._foreach_" in name for name in aten_ops):
@@ -399,7 +399,7 @@ def _combined(kind: str, aten_ops: set[str]) -> Category:
     return Category.FOREACH if kind == "foreach" and not aten_ops else Category.COMBO
 
 
-def _fixed(source: str) -> Category:
+def _remove_variable_parts(source: str) -> Category:
     reductions = _REDUCTIONS.search(source)
     if "'RSPLIT'" in source:
         return Category.COOPERATIVE_REDUCTION
@@ -408,7 +408,7 @@ def _fixed(source: str) -> Category:
     return Category.REDUCTION if re.search(r"for r\w*offset in", source) else Category.PERSISTENT_REDUCTION
 
 
-def _event_name(definition: Definition) -> str:
+def _name_event(definition: Definition) -> str:
     if definition.language != "triton":
         return definition.name
     kind = _KIND.search(definition.source)
@@ -416,15 +416,15 @@ def _event_name(definition: Definition) -> str:
     return function.group(1) if function else definition.name
 
 
-def _kernel_id(definition: Definition) -> str:
+def _compute_kernel_id(definition: Definition) -> str:
     if definition.language == "triton":
-        return triton_kernel_id(definition.source)
+        return compute_triton_kernel_id(definition.source)
     if definition.language in _CPP:
-        return cpp_kernel_id(definition.source)
-    return text_kernel_id(definition.language, definition.source, definition.name)
+        return compute_cpp_kernel_id(definition.source)
+    return compute_text_kernel_id(definition.language, definition.source, definition.name)
 
 
-def _file_hash(source: str) -> str:
+def _compute_file_hash(source: str) -> str:
     # Inductor names a kernel's file by a hash of its content; the module has no comment with the hash of user-defined
     # kernels.
     digest = hashlib.sha256(source.strip().encode()).digest()
@@ -458,7 +458,7 @@ class KernelKey:
     """What tells a Triton kernel from others in a process."""
 
     key: str  # Inductor's key; kernels that differ only in the types of their arguments share it
-    types: str  # the types of the parameters, see :func:`types_text`
+    types: str  # the types of the parameters, see :func:`format_types`
     name: str  # the name of the function
 
     @property
@@ -472,7 +472,7 @@ def lookup_key(size_hints: str, function: str) -> str:
     return hashlib.sha256((size_hints + _NAME.sub("(", function.strip(), count=1)).encode()).hexdigest()
 
 
-def types_text(signature: dict[str, str]) -> str:
+def format_types(signature: dict[str, str]) -> str:
     """The types of a kernel's parameters in one text, from ``triton_meta["signature"]``."""
     return ",".join(f"{name}:{kind}" for name, kind in sorted(signature.items()))
 
@@ -484,42 +484,42 @@ def find_kernel_key(text: str) -> KernelKey | None:
         InductorBenchError: the text does not parse.
     """
     node = find_statement(text, _HEURISTIC)
-    decorator = _heuristic(node) if isinstance(node, ast.FunctionDef) else None
+    decorator = _find_heuristic(node) if isinstance(node, ast.FunctionDef) else None
     if not isinstance(node, ast.FunctionDef) or decorator is None:
         return None
     function = "\n".join(text.split("\n")[node.lineno - 1 : node.end_lineno])
-    key = lookup_key(str(_size_hints(decorator)), function)
-    return KernelKey(key, types_text(_signature(decorator)), node.name)
+    key = lookup_key(str(_read_size_hints(decorator)), function)
+    return KernelKey(key, format_types(_read_signature(decorator)), node.name)
 
 
-def _size_hints(decorator: ast.Call) -> dict[str, int] | None:
+def _read_size_hints(decorator: ast.Call) -> dict[str, int] | None:
     """The size hints as the heuristics of a kernel leave them; ``None`` if it has none."""
-    node = _argument(decorator, "size_hints")
+    node = _read_argument(decorator, "size_hints")
     if not isinstance(node, ast.Dict):
         return None
     hints: dict[str, int] = _read_table(node, "size hints")
-    return hints | {"x": 1} if _is_set(_item(decorator, "inductor_meta", _NO_X_DIM)) else hints
+    return hints | {"x": 1} if _is_set(_read_item(decorator, "inductor_meta", _NO_X_DIM)) else hints
 
 
 def _is_set(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _heuristic(function: ast.FunctionDef) -> ast.Call | None:
+def _find_heuristic(function: ast.FunctionDef) -> ast.Call | None:
     """The decorator of Inductor's launcher."""
     calls = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
-    return next((call for call in calls if dotted(call.func)[:1] == ("triton_heuristics",)), None)
+    return next((call for call in calls if write_dotted_name(call.func)[:1] == ("triton_heuristics",)), None)
 
 
-def _signature(decorator: ast.Call) -> dict[str, str]:
-    node = _item(decorator, "triton_meta", "signature")
+def _read_signature(decorator: ast.Call) -> dict[str, str]:
+    node = _read_item(decorator, "triton_meta", "signature")
     types = _read_table(node, "signature") if node is not None else {}
     return {str(name): str(kind) for name, kind in types.items()}
 
 
-def _item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
+def _read_item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
     """The value of a key in a table among the decorator's arguments; ``None`` if it has none."""
-    meta = _argument(decorator, table)
+    meta = _read_argument(decorator, table)
     if isinstance(meta, ast.Dict):
         for key, value in zip(meta.keys, meta.values, strict=True):
             if isinstance(key, ast.Constant) and key.value == name:
@@ -527,7 +527,7 @@ def _item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
     return None
 
 
-def _argument(decorator: ast.Call, name: str) -> ast.expr | None:
+def _read_argument(decorator: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in decorator.keywords if keyword.arg == name), None)
 
 

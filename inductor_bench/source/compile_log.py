@@ -170,7 +170,7 @@ class FunctionLog:
     def take_reasons(self, compilation: int, payload: str) -> None:
         """Reads why a compilation was needed: the failed guard of each earlier one, the latest first."""
         self.function = replace(self.function, recompilations=self.function.recompilations + 1)
-        for reason in _reasons(payload):
+        for reason in _list_reasons(payload):
             size, earlier = _SIZE.search(reason), _EARLIER.match(reason)
             if size and earlier:
                 key = size["name"], int(size["index"])
@@ -185,7 +185,7 @@ class FunctionLog:
             self.function,
             guards=max(self.function.guards, guards if isinstance(guards, int) else 0),
             reached_limit=self.function.reached_limit or bool(_LIMIT.search(said)),
-            dynamic=self.function.dynamic if self.function.dynamic is not None else _dynamic(config),
+            dynamic=self.function.dynamic if self.function.dynamic is not None else _read_dynamic(config),
         )
 
     def size_words(self, compilation: int) -> str:
@@ -194,18 +194,18 @@ class FunctionLog:
         for (name, index), size in mine.items():
             known = [one.get((name, index)) for one in self.sizes.values()]
             if len(self.sizes) > 1 and None not in known and len(set(known)) == len(known):
-                return size_words(name, index, size)
+                return describe_size(name, index, size)
         return ""
 
 
-def size_words(name: str, index: int, size: int) -> str:
+def describe_size(name: str, index: int, size: int) -> str:
     """One size in words: ``7 rows``, or ``x[1] = 16`` for another dimension than the first."""
     if index == 0:
         return "1 row" if size == 1 else f"{size} rows"
     return f"{name}[{index}] = {size}" if _PLAIN_NAME.fullmatch(name) else f"[{index}] = {size}"
 
 
-def joined(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...]:
+def join_functions(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...]:
     """The functions of several processes: of one place the one with the most recompilations."""
     found: dict[str, CompiledFunction] = {}
     for one in functions:
@@ -221,7 +221,7 @@ def joined(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...
     return tuple(found.values())
 
 
-def _reasons(payload: str) -> list[str]:
+def _list_reasons(payload: str) -> list[str]:
     try:
         said = json.loads(payload)
     except ValueError:
@@ -231,7 +231,7 @@ def _reasons(payload: str) -> list[str]:
     return [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
 
 
-def _dynamic(config: object) -> bool | None:
+def _read_dynamic(config: object) -> bool | None:
     """What the program passed as ``dynamic``, as far as Dynamo's settings tell; ``None`` for nothing. (2.13)"""
     if not isinstance(config, str):
         return None
@@ -275,13 +275,13 @@ _OF_MANY_BREAKS = re.compile(
 
 def read_source_line(stack: str) -> SourceLine | None:
     """The innermost frame of a formatted stack outside torch; the last frame if all frames are torch's."""
-    frames = [_source_line(match) for match in _FRAME.finditer(stack)]
+    frames = [_read_source_line(match) for match in _FRAME.finditer(stack)]
     if not frames:
         return None
     return next((frame for frame in reversed(frames) if not _TORCH.search(frame.file)), frames[-1])
 
 
-def text_of(value: object) -> str:
+def read_text_value(value: object) -> str:
     """The text without NULs and lone surrogates; an empty text for a value of another type."""
     return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
@@ -303,12 +303,12 @@ def read_graph_break(text: str) -> str:
     user_part = text.partition("\nTraceback (most recent call last)")[0]
     frame = read_source_line(user_part)
     where = f"{place.group(1)}:{place.group(2)}" if place else f"{frame.file}:{frame.line}" if frame else ""
-    said = _headline(reason.group(1)) + _hint(reason.group(1)) if reason else text.strip().partition("\n")[0]
+    said = _shorten_reason(reason.group(1)) + _hint(reason.group(1)) if reason else text.strip().partition("\n")[0]
     return f"{where}: {said}" if where else said
 
 
-def _headline(reason: str) -> str:
-    first, explanation = _kind_of_break(reason)
+def _shorten_reason(reason: str) -> str:
+    first, explanation = _find_kind_of_break(reason)
     return f"{first}: {explanation}" if explanation else first
 
 
@@ -317,7 +317,7 @@ def _hint(reason: str) -> str:
     return next((HINT + hint for hint in hints if not _OF_MANY_BREAKS.match(hint)), "")
 
 
-def _kind_of_break(reason: str) -> tuple[str, str]:
+def _find_kind_of_break(reason: str) -> tuple[str, str]:
     """The first line of a reason, and its explanation, if it has one."""
     body = _ATTEMPT.sub("", reason.strip()).strip()
     explanation = _EXPLANATION.search(body)
@@ -357,31 +357,31 @@ def read_skipped_frame(metrics: Mapping[str, object], graph_break: str = "") -> 
         case {"co_name": str(name), "co_filename": str(file), "co_firstlineno": int(line)} if (
             metrics.get("graph_op_count") is None
         ):
-            found = SkippedFrame(text_of(name), f"{text_of(file)}:{line}")
+            found = SkippedFrame(read_text_value(name), f"{read_text_value(file)}:{line}")
         case _:
             return None
     kind, said = metrics.get("fail_type"), metrics.get("fail_reason")
     cause = ""
     match metrics:
         case {"fail_user_frame_filename": str(file), "fail_user_frame_lineno": int(line)}:
-            cause = f"{text_of(file)}:{line}"
-    if not text_of(said):
-        cause, said = _said_of_break(graph_break)
-    first, explanation = _kind_of_break(text_of(said))
-    if text_of(kind) and kind not in _BREAKS:
-        first, explanation = f"{text_of(kind)}: {first}", ""
+            cause = f"{read_text_value(file)}:{line}"
+    if not read_text_value(said):
+        cause, said = _read_explanation(graph_break)
+    first, explanation = _find_kind_of_break(read_text_value(said))
+    if read_text_value(kind) and kind not in _BREAKS:
+        first, explanation = f"{read_text_value(kind)}: {first}", ""
     vague = "`" not in first and 0 < len(explanation) <= _LONGEST_EXPLANATION
     reason = explanation.rstrip(".") if vague else first.rstrip(".")
-    return replace(found, cause=cause, reason=reason, in_loop=bool(_IN_LOOP.search(text_of(said))))
+    return replace(found, cause=cause, reason=reason, in_loop=bool(_IN_LOOP.search(read_text_value(said))))
 
 
-def _said_of_break(text: str) -> tuple[str, str]:
+def _read_explanation(text: str) -> tuple[str, str]:
     """The place and the reason in Dynamo's message on a graph break; both are empty without a message."""
     place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
     return f"{place.group(1)}:{place.group(2)}" if place else "", reason.group(1) if reason else ""
 
 
-def _source_line(match: re.Match[str]) -> SourceLine:
+def _read_source_line(match: re.Match[str]) -> SourceLine:
     code = match.group("code")
     shown = "" if _MARKERS.match(code) or _FRAME.match(code) else mask_literals(code.strip())
     return SourceLine(match.group("file"), int(match.group("line")), match.group("function").strip(), shown)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import InductorBenchError
-from .calls import dotted
+from .calls import write_dotted_name
 from .generated_text import parse
 from .standalone_header import UnwritableKernelError
-from .standalone_writer import argument_types, is_own_harness
+from .standalone_writer import is_own_harness, list_argument_types
 
 KEEP = "keep that line as ORIGINAL has it"
 LEAVE_OUT = "leave it out"
@@ -25,7 +25,7 @@ _FREE_KEYWORDS = ("reduction_hint", "tile_hint", "min_elem_per_thread", "num_war
 """The arguments of Inductor's decorator that an edit may change; the others decide the grid, or say what is called."""
 
 _MODULES = ("math", "triton", "triton.language", "triton.language.extra", "triton.language.extra.cuda")
-"""The modules that an edit may import beside those of the original."""
+"""The modules that an edit may import, in addition to the original's imports."""
 
 _REACHING = {"exec", "eval", "open", "compile", "globals", "locals", "vars", "getattr", "setattr", "delattr", "input"}
 _REACHING |= {"breakpoint", "__import__", "__builtins__"}
@@ -69,7 +69,7 @@ def check_triton(source: str, original: str, required: int | None = None) -> Ind
     return None
 
 
-def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
+def _list_functions(tree: ast.Module) -> list[ast.FunctionDef]:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     twice = [one for one, count in Counter(function.name for function in functions).items() if count > 1]
     if twice:
@@ -78,9 +78,9 @@ def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
 
 
 def _check_triton(tree: ast.Module, original: ast.Module) -> None:
-    known = _kernel(original, "")
-    _functions(tree)
-    kernel = _kernel(tree, known.name)
+    known = _find_kernel(original, "")
+    _list_functions(tree)
+    kernel = _find_kernel(tree, known.name)
     if ast.unparse(kernel.args) != ast.unparse(known.args):
         raise InductorBenchError(
             f"{kernel.name} has another signature: ({ast.unparse(kernel.args)})",
@@ -96,15 +96,15 @@ def _check_triton(tree: ast.Module, original: ast.Module) -> None:
 
 def _check_launched(tree: ast.Module, original: ast.Module, required: int) -> None:
     """Checks a kernel in the place of calls: the last function of the text that it began with."""
-    known = _functions(original)[-1]
-    kernel = next((each for each in _functions(tree) if each.name == known.name), None)
+    known = _list_functions(original)[-1]
+    kernel = next((each for each in _list_functions(tree) if each.name == known.name), None)
     if kernel is None:
         raise InductorBenchError(f"there is no function {known.name}", "keep the name of the kernel")
     _check_parameters(ast.unparse(kernel.args).split(", "), ast.unparse(known.args).split(", "), required)
     imports = {ast.unparse(node) for node in original.body if isinstance(node, ast.Import | ast.ImportFrom)}
     for node in tree.body:
         _check_statement(node, imports, set())
-        if isinstance(node, ast.FunctionDef) and _heuristics(node) is not None:
+        if isinstance(node, ast.FunctionDef) and _find_heuristics(node) is not None:
             raise InductorBenchError(f"{node.name} has a decorator of Inductor's", "put only @triton.jit above it")
     _check_names(tree, original)
     launch_constants(tree)
@@ -118,11 +118,11 @@ def _check_parameters(given: list[str], known: list[str], required: int) -> None
         )
 
 
-def parameters_of(language: str, source: str, name: str) -> list[str]:
+def list_parameters(language: str, source: str, name: str) -> list[str]:
     """The parameters of a kernel in the place of calls: of the Triton function ``name``; in C++ their types."""
     if language == "cpp":
-        return list(argument_types(without_comments(source)))
-    return [each.arg for node in _functions(parse(source)) if node.name == name for each in node.args.args]
+        return list(list_argument_types(remove_comments(source)))
+    return [each.arg for node in _list_functions(parse(source)) if node.name == name for each in node.args.args]
 
 
 GRID, WARPS, STAGES = "GRID", "NUM_WARPS", "NUM_STAGES"
@@ -169,7 +169,7 @@ def has_same_decorators(source: str, original: str) -> bool:
     Raises:
         InductorBenchError: one of the sources does not parse, or holds no kernel.
     """
-    kernels = [_kernel(parse(text), "") for text in (source, original)]
+    kernels = [_find_kernel(parse(text), "") for text in (source, original)]
     mine, theirs = ([ast.unparse(each) for each in kernel.decorator_list] for kernel in kernels)
     return mine == theirs
 
@@ -178,7 +178,7 @@ _TILE = re.compile(r"^ +(BLOCK_\w+|GROUP_M|SPLIT_K) : tl\.constexpr = (\d+)$", r
 _LAUNCH = re.compile(r"\b(num_stages|num_warps)=(\d+)")
 
 
-def template_choice(source: str) -> tuple[str, ...]:
+def find_template_choice(source: str) -> tuple[str, ...]:
     """What max-autotune chose for a Triton kernel from a template: ``BLOCK_M=128``, …, ``num_warps=4``, in the words
     and the order of Inductor's description of a choice. Empty for other kernels.
     """
@@ -187,9 +187,9 @@ def template_choice(source: str) -> tuple[str, ...]:
     return tuple("=".join(each) for each in found)
 
 
-def _kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
+def _find_kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
     """The function that Inductor launches."""
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _heuristics(node) is not None]
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _find_heuristics(node) is not None]
     if not functions:
         raise InductorBenchError(
             f"there is no kernel {name} under @triton_heuristics", "keep the decorator and the name of the kernel"
@@ -200,21 +200,23 @@ def _kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
     return functions[0]
 
 
-def _heuristics(function: ast.FunctionDef) -> ast.Call | None:
+def _find_heuristics(function: ast.FunctionDef) -> ast.Call | None:
     called = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
-    return next((each for each in called if dotted(each.func)[:1] == ("triton_heuristics",)), None)
+    return next((each for each in called if write_dotted_name(each.func)[:1] == ("triton_heuristics",)), None)
 
 
-def _other_decorators(function: ast.FunctionDef) -> list[str]:
-    return [ast.unparse(each) for each in function.decorator_list if each is not _heuristics(function)]
+def _list_other_decorators(function: ast.FunctionDef) -> list[str]:
+    return [ast.unparse(each) for each in function.decorator_list if each is not _find_heuristics(function)]
 
 
 def _check_decorators(kernel: ast.FunctionDef, known: ast.FunctionDef) -> None:
     if kernel.name != known.name:
         raise InductorBenchError(f"the kernel is named {kernel.name}", f"its caller calls {known.name}: keep that name")
-    mine, theirs = _heuristics(kernel), _heuristics(known)
+    mine, theirs = _find_heuristics(kernel), _find_heuristics(known)
     assert mine is not None and theirs is not None
-    if _other_decorators(kernel) != _other_decorators(known) or ast.unparse(mine.func) != ast.unparse(theirs.func):
+    if _list_other_decorators(kernel) != _list_other_decorators(known) or ast.unparse(mine.func) != ast.unparse(
+        theirs.func
+    ):
         raise InductorBenchError("the decorators of the kernel were changed", KEEP)
     given, wanted = ({str(each.arg): ast.unparse(each.value) for each in one.keywords} for one in (mine, theirs))
     for name in {**wanted, **given}:
@@ -232,17 +234,17 @@ def _check_statement(node: ast.stmt, imports: set[str], expressions: set[str]) -
         _check_import(node, text, imports)
     elif isinstance(node, ast.FunctionDef):
         decorators = [ast.unparse(each) for each in node.decorator_list]
-        if _heuristics(node) is None and decorators != ["triton.jit"]:
+        if _find_heuristics(node) is None and decorators != ["triton.jit"]:
             raise InductorBenchError(f"{node.name} is no function of Triton", "put @triton.jit above it")
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         if node.value is None or not _is_constant(node.value):
             raise InductorBenchError(
-                f"line {node.lineno} of the kernel: {_short(text)} is no constant",
+                f"line {node.lineno} of the kernel: {_shorten_text(text)} is no constant",
                 "outside of functions only imports, constants and functions under @triton.jit may stand",
             )
     elif not (isinstance(node, ast.Expr) and (text in expressions or isinstance(node.value, ast.Constant))):
         raise InductorBenchError(
-            f"line {node.lineno} of the kernel: {_short(text)} would be run when the file is loaded",
+            f"line {node.lineno} of the kernel: {_shorten_text(text)} would be run when the file is loaded",
             "outside of functions only imports, constants and functions under @triton.jit may stand",
         )
 
@@ -260,9 +262,9 @@ def _check_import(node: ast.Import | ast.ImportFrom, text: str, imports: set[str
 
 def _is_constant(value: ast.expr) -> bool:
     """Whether an expression is a literal, or ``tl.constexpr`` of one, or a type of Triton's."""
-    if isinstance(value, ast.Call) and dotted(value.func) == ("tl", "constexpr") and len(value.args) == 1:
+    if isinstance(value, ast.Call) and write_dotted_name(value.func) == ("tl", "constexpr") and len(value.args) == 1:
         value = value.args[0]
-    if dotted(value)[:1] == ("tl",):
+    if write_dotted_name(value)[:1] == ("tl",):
         return True
     try:
         ast.literal_eval(value)
@@ -285,7 +287,7 @@ def _check_names(tree: ast.Module, original: ast.Module) -> None:
                 raise InductorBenchError(f"{function.name} imports something", "import at the top, or not at all")
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     first = text.split("\n")[0]
     return first if len(first) <= 60 else f"{first[:60]}…"
 
@@ -335,12 +337,12 @@ def check_cpp(source: str, original: str, required: int | None = None) -> Induct
 
 
 def _check_cpp(source: str, original: str, required: int | None) -> None:
-    text = without_comments(source)
+    text = remove_comments(source)
     entries = _ENTRY.findall(text)
     if len(entries) > 1:
         raise InductorBenchError(f"there are {len(entries)} functions named kernel", "leave one of them")
     try:
-        types, wanted = argument_types(text), argument_types(without_comments(original))
+        types, wanted = list_argument_types(text), list_argument_types(remove_comments(original))
     except UnwritableKernelError:
         raise InductorBenchError(
             'there is no function `extern "C" void kernel(…)`', "keep the name and the arguments of the kernel"
@@ -352,7 +354,7 @@ def _check_cpp(source: str, original: str, required: int | None) -> None:
             raise InductorBenchError(
                 f"it includes {header}, which is not for kernels", f"there are {', '.join(sorted(_HEADERS))}"
             )
-    for why, found in _find_forbidden(text, without_comments(original)):
+    for why, found in _find_forbidden(text, remove_comments(original)):
         raise InductorBenchError(f"{found} {why}, so a check could not tell what it does", LEAVE_OUT)
 
 
@@ -363,13 +365,13 @@ def _find_forbidden(text: str, original: str) -> Iterator[tuple[str, str]]:
         for found in re.finditer(pattern, _TEXT.sub('""', text)):
             if found.group() not in known:
                 yield why, f"`{found.group().strip().rstrip('(')}`"
-    known = {found.group(1) for found in _VARIABLE.finditer(_top_level(original))}
-    for found in _VARIABLE.finditer(_top_level(text)):
+    known = {found.group(1) for found in _VARIABLE.finditer(_keep_top_level(original))}
+    for found in _VARIABLE.finditer(_keep_top_level(text)):
         if found.group(1) not in known:
             yield "keeps data from call to call", f"`{found.group(1).strip()}`"
 
 
-def _top_level(text: str) -> str:
+def _keep_top_level(text: str) -> str:
     """The text without directives and without what stands in braces."""
     text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
     while (inner := re.sub(r"\{[^{}]*\}", ";", text)) != text:
@@ -377,6 +379,6 @@ def _top_level(text: str) -> str:
     return text
 
 
-def without_comments(source: str) -> str:
+def remove_comments(source: str) -> str:
     """A C++ text without its comments, with joined lines."""
     return _COMMENT.sub(" ", source.replace("\\\n", ""))

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError, UsageError
-from .edit_rules import check_cpp, check_triton, parameters_of, strip_harness
-from .generated_text import cpp_kernel_id, parse, triton_kernel_id, without_profiler_marks
-from .standalone_header import docstring, literal_text
-from .standalone_writer import quoted
+from .edit_rules import check_cpp, check_triton, list_parameters, strip_harness
+from .generated_text import compute_cpp_kernel_id, compute_triton_kernel_id, parse, remove_profiler_marks
+from .standalone_header import write_assignment, write_docstring
+from .standalone_writer import quote_source
 
 BEGIN = "# >>> Edit the kernel from here …"
 END = "# <<< … to here. What follows is for inductor-bench: leave it as it is."
@@ -62,7 +62,7 @@ class KernelEdit:
     def kernel_id(self) -> str:
         """The id of the original kernel, which the same kernel has in every program, whatever its number; of an edit in
         the place of calls the id of these calls."""
-        return str(self.facts["kernel_id"]) if self.calls else kernel_id(self.language, self.original_source)
+        return str(self.facts["kernel_id"]) if self.calls else compute_kernel_id(self.language, self.original_source)
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class KernelEdit:
     @property
     def arguments(self) -> tuple[str, ...]:
         """What a kernel in the place of calls takes: the names of the arguments, in C++ their types."""
-        return tuple(parameters_of(self.language, self.source, str(self.facts["replaces"].get("name", ""))))
+        return tuple(list_parameters(self.language, self.source, str(self.facts["replaces"].get("name", ""))))
 
     @property
     def changed(self) -> bool:
@@ -86,12 +86,12 @@ class KernelEdit:
 
     def is_of(self, source: str) -> bool:
         """Whether a kernel that a program compiles is the original, in whatever form its source is passed."""
-        return kernel_id(self.language, source) == self.kernel_id
+        return compute_kernel_id(self.language, source) == self.kernel_id
 
 
-def kernel_id(language: str, source: str) -> str:
+def compute_kernel_id(language: str, source: str) -> str:
     """The id of a kernel from its source, with or without a harness and marks for a profiler."""
-    return triton_kernel_id(source) if language == "triton" else cpp_kernel_id(source)
+    return compute_triton_kernel_id(source) if language == "triton" else compute_cpp_kernel_id(source)
 
 
 def digest(text: str) -> str:
@@ -99,13 +99,13 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def passed_form(language: str, source: str) -> str:
+def read_passed_form(language: str, source: str) -> str:
     """The source of a kernel in the form of :attr:`KernelEdit.source`, from that in a module compiled for measurement.
 
     Raises:
         InductorBenchError: a Triton source does not parse.
     """
-    return strip_harness(source) if language == "triton" else without_profiler_marks(source)
+    return strip_harness(source) if language == "triton" else remove_profiler_marks(source)
 
 
 def is_edit(text: str) -> bool:
@@ -123,7 +123,7 @@ def edit_text(edit: KernelEdit, about: str) -> str:
         edit: the kernel; its ``path`` does not matter.
         about: what a writer needs to know, as lines of text.
     """
-    facts = ast.literal_eval(literal_text("_", dict(edit.facts)).partition(" = ")[2])  # as they will be read
+    facts = ast.literal_eval(write_assignment("_", dict(edit.facts)).partition(" = ")[2])  # as they will be read
     known = {
         "format": FORMAT,
         "kernel": edit.kernel,
@@ -135,11 +135,11 @@ def edit_text(edit: KernelEdit, about: str) -> str:
         "facts_sha256": _digest_of(facts, edit.reference),
         **facts,
     }
-    kernel = edit.source if edit.language == "triton" else f"{_SOURCE} = {quoted(edit.source)}"
-    parts = [docstring(about.strip("\n")), BEGIN, kernel.strip("\n"), END, ""]
+    kernel = edit.source if edit.language == "triton" else f"{_SOURCE} = {quote_source(edit.source)}"
+    parts = [write_docstring(about.strip("\n")), BEGIN, kernel.strip("\n"), END, ""]
     if edit.reference:
         parts += [edit.reference.strip("\n"), ""]
-    parts += [f"{_ORIGINAL} = {quoted(edit.original_source)}", "", literal_text(_FACTS, known)]
+    parts += [f"{_ORIGINAL} = {quote_source(edit.original_source)}", "", write_assignment(_FACTS, known)]
     return "\n".join(parts)
 
 
@@ -148,7 +148,7 @@ def _digest_of(facts: Mapping[str, Any], reference: str) -> str:
     return digest(json.dumps([facts, function], sort_keys=True, default=str))
 
 
-def _reference_in(tree: ast.Module, after: int) -> str:
+def _read_reference(tree: ast.Module, after: int) -> str:
     """The text of the function ``reference`` behind a line; empty if there is none."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.lineno > after]
     return next((ast.unparse(node) + "\n" for node in functions if node.name == "reference"), "")
@@ -165,19 +165,19 @@ def read_edit(path: Path) -> KernelEdit:
             message says why, the hint what to do.
     """
     text = _read(path)
-    begin, end = _marks(path, text)
+    begin, end = _find_marks(path, text)
     try:
         tree = parse(text)
     except InductorBenchError as error:
         raise UsageError(f"{path}: {error.message}", "mend it, and check it again", "bad-edit") from None
-    facts = _literal(path, tree, _FACTS, dict)
-    original = _literal(path, tree, _ORIGINAL, str)
+    facts = _read_literal(path, tree, _FACTS, dict)
+    original = _read_literal(path, tree, _ORIGINAL, str)
     kernel, language = facts.get("kernel"), facts.get("language")
     if facts.get("format") != FORMAT or not isinstance(kernel, str) or language not in ("triton", "cpp"):
         raise UsageError(f"{path} was written by another version of inductor-bench", ANEW, "newer-format")
     names = ("format", "kernel", "language", "torch", "triton", "device", "original", "facts_sha256")
     more = {name: value for name, value in facts.items() if name not in names}
-    reference = _reference_in(tree, end)
+    reference = _read_reference(tree, end)
     if digest(original) != facts.get("original") or _digest_of(more, reference) != facts.get("facts_sha256"):
         raise UsageError(
             f"{path}: it was changed below the second mark, which only inductor-bench writes", ANEW, "damaged"
@@ -187,7 +187,7 @@ def read_edit(path: Path) -> KernelEdit:
         source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
         line, complaint = 0, check_triton(source, original, required)
     else:
-        source, line = _source_of(path, tree, begin, end)
+        source, line = _read_source(path, tree, begin, end)
         complaint = check_cpp(source, original, required)
     if complaint is not None:
         raise UsageError(f"{path}: {complaint.message}", complaint.hint, "bad-edit")
@@ -224,7 +224,7 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path} is not a Python file", ANEW, "no-kernel-file") from None
 
 
-def _marks(path: Path, text: str) -> tuple[int, int]:
+def _find_marks(path: Path, text: str) -> tuple[int, int]:
     """The numbers of the lines with the two marks, from 1."""
     lines = text.split("\n")
     places = {mark: [number for number, line in enumerate(lines, 1) if line == mark] for mark in (BEGIN, END)}
@@ -237,13 +237,13 @@ def _marks(path: Path, text: str) -> tuple[int, int]:
     return places[BEGIN][0], places[END][0]
 
 
-def _assignments(statements: Iterable[ast.stmt], name: str) -> list[ast.Assign]:
+def _find_assignments(statements: Iterable[ast.stmt], name: str) -> list[ast.Assign]:
     assigned = [node for node in statements if isinstance(node, ast.Assign)]
     return [node for node in assigned if [ast.unparse(target) for target in node.targets] == [name]]
 
 
-def _literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> Any:
-    found = _assignments(tree.body, name)
+def _read_literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> Any:
+    found = _find_assignments(tree.body, name)
     try:
         value = ast.literal_eval(found[0].value) if len(found) == 1 else None
     except (ValueError, TypeError):
@@ -253,10 +253,10 @@ def _literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _source_of(path: Path, tree: ast.Module, begin: int, end: int) -> tuple[str, int]:
+def _read_source(path: Path, tree: ast.Module, begin: int, end: int) -> tuple[str, int]:
     """The C++ text between the marks, and its line in the file, as in :class:`KernelEdit`."""
     inside = [node for node in tree.body if begin < node.lineno < end]
-    found = _assignments(inside, _SOURCE)
+    found = _find_assignments(inside, _SOURCE)
     if len(found) != 1:
         raise UsageError(f"{path}: between the marks there is to be one {_SOURCE} = r'''…'''", ANEW, "bad-edit")
     if len(inside) > 1:

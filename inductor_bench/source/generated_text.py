@@ -60,7 +60,7 @@ def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
     if found is None:
         return None
     begin, lines_before = found.start(), text.count("\n", 0, found.start())
-    for number, end in enumerate(_ends_after(text, begin)):
+    for number, end in enumerate(_find_ends(text, begin)):
         if number == _MOST_ENDS:
             break
         statement = text[begin:end]
@@ -71,16 +71,16 @@ def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
         _check_digits(statement)
         _check_limits(tree)
         return tree.body[0] if tree.body else None
-    return next((node for node in parse(text).body if _first_line(node) == lines_before + 1), None)
+    return next((node for node in parse(text).body if _find_first_line(node) == lines_before + 1), None)
 
 
-def _ends_after(text: str, begin: int) -> Iterator[int]:
+def _find_ends(text: str, begin: int) -> Iterator[int]:
     """The places at which the statement that begins at ``begin`` may end."""
     yield from (found.start() for found in _STATEMENT.finditer(text, begin + 1))
     yield len(text)
 
 
-def _first_line(node: ast.stmt) -> int:
+def _find_first_line(node: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(one.lineno for one in decorators)])
 
@@ -96,7 +96,7 @@ def _check_limits(tree: ast.Module) -> None:
         level = [child for node in level for child in ast.iter_child_nodes(node) if not isinstance(child, _LEAVES)]
         for node in level:
             if isinstance(node, ast.Constant) and not _is_usable(node.value):
-                raise InductorBenchError(f"line {node.lineno} holds {_words(node.value)}")
+                raise InductorBenchError(f"line {node.lineno} holds {_format_value(node.value)}")
         if not level:
             return
     raise InductorBenchError(f"it is nested more than {_DEEPEST} deep")
@@ -110,7 +110,7 @@ def _is_usable(value: object) -> bool:
     return not isinstance(value, int) or value <= _LARGEST
 
 
-def _words(value: object) -> str:
+def _format_value(value: object) -> str:
     return "half of a surrogate pair" if isinstance(value, str) else "a number beyond what 64 bits hold"
 
 
@@ -156,23 +156,23 @@ def read_comment(lines: Iterable[str]) -> Comment:
         if not stripped.startswith(("#", "//")):
             continue
         if origins := _ORIGINS.search(stripped):
-            nodes, ops = _names(origins.group(1)), _names(origins.group(2))
+            nodes, ops = _list_names(origins.group(1)), _list_names(origins.group(2))
         elif found := _HANDLE.search(stripped):
             handles.append(found.group(1))
         elif found := _KERNEL_PATH.search(stripped):
             kernel_hash = found.group(1)
         elif node := _NODE.match(stripped):
             fragment.append(node)
-    return Comment(nodes, ops, tuple(handles), kernel_hash, _padded_sides(fragment))
+    return Comment(nodes, ops, tuple(handles), kernel_hash, _find_padded_sides(fragment))
 
 
-def _padded_sides(fragment: Sequence[re.Match[str]]) -> tuple[tuple[int, int], ...]:
+def _find_padded_sides(fragment: Sequence[re.Match[str]]) -> tuple[tuple[int, int], ...]:
     """The sides before and after padding, of a kernel whose graph fragment holds nothing but Inductor's padding."""
     given = {node.group(1) for node in fragment if node.group(3) == "PlaceHolder"}
     sides: dict[tuple[int, int], None] = {}
     for node in fragment:
         name, shape, _, target = node.groups()
-        if name in given or _operator(target) in _VIEWS:
+        if name in given or _name_operator(target) in _VIEWS:
             continue
         pads = _PADS.search(node.string)
         sizes = (shape or "").split(", ")
@@ -185,12 +185,12 @@ def _padded_sides(fragment: Sequence[re.Match[str]]) -> tuple[tuple[int, int], .
     return tuple(sides)
 
 
-def _operator(target: str) -> str:
+def _name_operator(target: str) -> str:
     """The operator of a node's target: ``permute`` of ``torch.ops.aten.permute.default``."""
     return target.split(".")[-2] if "." in target else target
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _list_names(text: str) -> tuple[str, ...]:
     # A node without a name leaves an empty entry.
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
@@ -219,52 +219,52 @@ _DEVICE_NUMBER = re.compile(
 _LENGTH = 16
 
 
-def triton_kernel_id(source: str) -> str:
+def compute_triton_kernel_id(source: str) -> str:
     """The id of a Triton kernel, from its source in the compiled module or in its own file.
 
     Source that Inductor did not write has an id of its text.
     """
-    parts = _parts_of(source)
+    parts = _split_source(source)
     if parts is None:
-        return _digest(("text", _plain_lines(source)))
+        return _digest(("text", _remove_comments_and_space(source)))
     return _digest(("triton", *parts[0], parts[1]))
 
 
-def module_id(text: str) -> str:
+def compute_module_id(text: str) -> str:
     """The id of a compiled module, from its text without comments and without the number of its device."""
-    return _digest(("module", _plain_lines(_DEVICE_NUMBER.sub(r"\1\2", text))))
+    return _digest(("module", _remove_comments_and_space(_DEVICE_NUMBER.sub(r"\1\2", text))))
 
 
-def cpp_kernel_id(source: str) -> str:
+def compute_cpp_kernel_id(source: str) -> str:
     """The id of a C++ kernel: of its source without includes, profiler marks, comments and the kernel's name."""
-    return _digest(("cpp", _cpp_text(source)))
+    return _digest(("cpp", _normalise_cpp(source)))
 
 
-def without_profiler_marks(source: str) -> str:
+def remove_profiler_marks(source: str) -> str:
     """The C++ text without the lines that record each call for a profiler."""
     return _RECORD.sub("", source)
 
 
-def family_id(language: str, source: str, name: str) -> str:
+def compute_family_id(language: str, source: str, name: str) -> str:
     """The id that kernels of one structure with different sizes share.
 
     It is a hash of the code with every whole number replaced (also the count of a mean), without size hints and
     alignment.
     """
-    if language == "triton" and (parts := _parts_of(source)) is not None:
+    if language == "triton" and (parts := _split_source(source)) is not None:
         types = [fact for fact in parts[0][1:] if fact.startswith("signature=")]
-        return _digest(("triton family", parts[0][0], *types, without_sizes(parts[1])))
+        return _digest(("triton family", parts[0][0], *types, remove_sizes(parts[1])))
     if language.startswith("cpp"):
-        return _digest(("cpp family", without_sizes(_cpp_text(source))))
-    return _digest((f"{language} family", without_sizes(_plain_lines(_anonymous(source, name)))))
+        return _digest(("cpp family", remove_sizes(_normalise_cpp(source))))
+    return _digest((f"{language} family", remove_sizes(_remove_comments_and_space(_remove_names(source, name)))))
 
 
-def without_sizes(text: str) -> str:
+def remove_sizes(text: str) -> str:
     """The text with every whole number replaced by ``N``; numbers within names stay."""
     return _SIZE.sub("N", text)
 
 
-def operator_id(operator: str, arguments_text: str) -> str:
+def compute_operator_id(operator: str, arguments_text: str) -> str:
     """The id of a library call: of the operator and its arguments as text (shapes, strides and types)."""
     return _digest(("operator", operator, " ".join(arguments_text.split())))
 
@@ -275,28 +275,30 @@ def launch_key(launch: Launch) -> Hashable:
     return launch.kernel, launch.operator, launch.arguments, tuple(launch.keywords.items()), layout
 
 
-def text_kernel_id(language: str, source: str, name: str) -> str:
+def compute_text_kernel_id(language: str, source: str, name: str) -> str:
     """The id of a kernel in any other language: of its text without the kernel's name."""
-    return _digest((language, _plain_lines(_anonymous(source, name))))
+    return _digest((language, _remove_comments_and_space(_remove_names(source, name))))
 
 
-def _cpp_text(source: str) -> str:
+def _normalise_cpp(source: str) -> str:
     text = _CPP_COMMENT.sub(" ", _INCLUDE.sub("", _RECORD.sub("", source)))
     return " ".join(_CPP_NAME.sub(r"\1kernel(", text).split())
 
 
-def _anonymous(source: str, name: str) -> str:
+def _remove_names(source: str, name: str) -> str:
     return re.sub(rf"\b{re.escape(name)}\b", "kernel", source)
 
 
 @lru_cache(maxsize=1)  # a kernel has two ids, and parsing its decorator takes longer than all else
-def _parts_of(source: str) -> tuple[tuple[str, ...], str] | None:
+def _split_source(source: str) -> tuple[tuple[str, ...], str] | None:
     start = _DEFINITION.search(source)
     function = _FUNCTION.search(source, start.end()) if start else None
     if start is None or function is None:
         return None
     decorator = _parse_decorator(source[start.start() + 1 : function.start()])
-    return (tuple(_facts(decorator)), _jit_text(source, start.start(), function)) if decorator is not None else None
+    if decorator is None:
+        return None
+    return tuple(_read_decorator(decorator)), _normalise_jit_function(source, start.start(), function)
 
 
 def _parse_decorator(text: str) -> ast.Call | None:
@@ -308,37 +310,37 @@ def _parse_decorator(text: str) -> ast.Call | None:
     return expression if isinstance(expression, ast.Call) else None
 
 
-def _facts(decorator: ast.Call) -> list[str]:
+def _read_decorator(decorator: ast.Call) -> list[str]:
     values = {keyword.arg: keyword.value for keyword in decorator.keywords if keyword.arg}
     facts = [f"{name}={ast.unparse(values[name])}" for name in _HEURISTIC_FIELDS if name in values]
-    for key, value in _entries(values.get("triton_meta")):
+    for key, value in _list_entries(values.get("triton_meta")):
         if key in _META_FIELDS:
             facts.append(f"{key}={ast.unparse(value)}")
         elif key == "configs":
-            facts.append(f"divisible={_divisible(value)}")
+            facts.append(f"divisible={_list_divisible_arguments(value)}")
         elif key in _DEFAULTS and ast.unparse(value) != _DEFAULTS[key]:
             facts.append(f"{key}={ast.unparse(value)}")
-    for key, value in _entries(values.get("inductor_meta")):
+    for key, value in _list_entries(values.get("inductor_meta")):
         if key == "combo_grid_meta":
             facts.append(f"{key}={ast.unparse(value)}")
         elif key == "precomputed_grids" and isinstance(value, ast.List):
-            facts.append(f"grids={[_grid(item) for item in value.elts]}")
+            facts.append(f"grids={[_read_grid(item) for item in value.elts]}")
     return [ast.unparse(decorator.func), *sorted(facts)]
 
 
-def _entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
+def _list_entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
     if not isinstance(node, ast.Dict):
         return []
     pairs = zip(node.keys, node.values, strict=True)
     return [(str(key.value), value) for key, value in pairs if isinstance(key, ast.Constant)]
 
 
-def _grid(grid: ast.expr) -> list[str]:
+def _read_grid(grid: ast.expr) -> list[str]:
     """The grid of a launch by configuration, without the copies in other languages."""
-    return [ast.unparse(value) for key, value in _entries(grid) if key in ("config", "python")]
+    return [ast.unparse(value) for key, value in _list_entries(grid) if key in ("config", "python")]
 
 
-def _divisible(configs: ast.expr) -> list[str]:
+def _list_divisible_arguments(configs: ast.expr) -> list[str]:
     # The alignment of arguments decides the width of loads. Other attributes differ between versions.
     if not isinstance(configs, ast.List) or not configs.elts or not isinstance(configs.elts[0], ast.Dict):
         return []
@@ -346,16 +348,16 @@ def _divisible(configs: ast.expr) -> list[str]:
     return sorted(ast.unparse(key) for key, value in pairs if key and "tt.divisibility" in ast.unparse(value))
 
 
-def _jit_text(source: str, decorator: int, function: re.Match[str]) -> str:
+def _normalise_jit_function(source: str, decorator: int, function: re.Match[str]) -> str:
     """The text of the helpers and the kernel without imports, decorator and harness, and with a neutral name."""
     helpers = source.find("@triton.jit", 0, decorator)
     harness = _HARNESS.search(source, function.end())
     text = source[helpers:decorator] if helpers >= 0 else ""
     text += source[function.start() : harness.start() if harness else None]
-    return _plain_lines(re.sub(rf"\b{re.escape(function.group(1))}\b", "kernel", text))
+    return _remove_comments_and_space(re.sub(rf"\b{re.escape(function.group(1))}\b", "kernel", text))
 
 
-def _plain_lines(text: str) -> str:
+def _remove_comments_and_space(text: str) -> str:
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
 
@@ -437,11 +439,11 @@ def find_cpp_functions(text: str) -> Iterator[tuple[str, str, int]]:
         brace, semicolon = text.find("{", match.end()), text.find(";", match.end())
         if brace < 0 or 0 <= semicolon < brace:
             continue
-        end = _closing_brace(text, brace)
+        end = _find_closing_brace(text, brace)
         yield match.group(1), text[match.start() : end], match.start()
 
 
-def _closing_brace(text: str, start: int) -> int:
+def _find_closing_brace(text: str, start: int) -> int:
     depth = 0
     for match in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if match.group() == "{" else -1
@@ -468,7 +470,7 @@ class Buffer:
     cleared: bool = False  # whether the buffer (a workspace or semaphores) holds zeros before each launch
 
 
-def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
+def list_cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
     """The pointers of a C++ kernel in order; ``None`` if its entry function is not found."""
     match = CPP_SIGNATURE.search(source)
     if match is None:
@@ -483,7 +485,7 @@ def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
     return tuple(buffers)
 
 
-def triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source: str | None) -> tuple[Buffer, ...]:
+def get_triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source: str | None) -> tuple[Buffer, ...]:
     """The pointers of a Triton kernel in order.
 
     Args:
@@ -496,7 +498,7 @@ def triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source
     generated = {name for name in names if _GENERATED.fullmatch(name)}
     stored: frozenset[str] = frozenset()
     if len(generated) < len(names):
-        found = stored_parameters(source, frozenset(signature)) if source else None
+        found = find_stored_parameters(source, frozenset(signature)) if source else None
         stored = frozenset(names) if found is None else found
     return tuple(
         Buffer(
@@ -509,7 +511,7 @@ def triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source
     )
 
 
-def stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str] | None:
+def find_stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str] | None:
     """The pointer parameters through which the kernel in a Triton source may store.
 
     The kernel is the function with all of ``parameters``. A pointer argument of a function outside the text counts as
@@ -521,12 +523,12 @@ def stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str]
         return None
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for function in functions.values():
-        if parameters <= set(_parameters(function)):
+        if parameters <= set(_list_parameters(function)):
             return _Stores(functions).of(function)
     return None
 
 
-def _parameters(function: ast.FunctionDef) -> list[str]:
+def _list_parameters(function: ast.FunctionDef) -> list[str]:
     return [argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
 
 
@@ -541,7 +543,7 @@ class _Stores:
         if function.name in self._known:
             return self._known[function.name]
         self._known[function.name] = frozenset()  # ends the recursion of a function that calls itself
-        origins: dict[str, frozenset[str]] = {name: frozenset({name}) for name in _parameters(function)}
+        origins: dict[str, frozenset[str]] = {name: frozenset({name}) for name in _list_parameters(function)}
         assignments = [
             node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
         ]
@@ -549,49 +551,50 @@ class _Stores:
         while size != sum(map(len, origins.values())):  # repeated, because a loop may carry a pointer to earlier lines
             size = sum(map(len, origins.values()))
             for node in assignments:
-                found = _origins(node.value, origins) if node.value is not None else frozenset()
+                found = _find_origins(node.value, origins) if node.value is not None else frozenset()
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
                         origins[name] = origins.get(name, frozenset()) | found
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
         stored = frozenset().union(*(self._stored_by(call, origins) for call in calls))
-        self._known[function.name] = frozenset(stored & set(_parameters(function)))
+        self._known[function.name] = frozenset(stored & set(_list_parameters(function)))
         return self._known[function.name]
 
     def _stored_by(self, call: ast.Call, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
         function = call.func
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         if isinstance(function, ast.Attribute):
-            owner = _root(function)
+            owner = _find_root(function)
             is_method = owner is None or owner in origins
             if "store" in function.attr or function.attr.startswith("atomic_"):
-                return _origins(function.value if is_method else arguments[0], origins) if arguments else frozenset()
-            return frozenset() if is_method or owner in _LIBRARIES else _all(arguments, origins)
+                stored = [function.value] if is_method else arguments[:1]
+                return _walk_with_origins(stored if arguments else [], origins)
+            return frozenset() if is_method or owner in _LIBRARIES else _walk_with_origins(arguments, origins)
         if not isinstance(function, ast.Name) or function.id in _LIBRARIES:
             return frozenset()
         helper = self._functions.get(function.id)
         if helper is None:
-            return _all(arguments, origins)
-        names = _parameters(helper)
+            return _walk_with_origins(arguments, origins)
+        names = _list_parameters(helper)
         given = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
-        return _all([given[name] for name in self.of(helper) if name in given], origins)
+        return _walk_with_origins([given[name] for name in self.of(helper) if name in given], origins)
 
 
-def _root(node: ast.expr) -> str | None:
+def _find_root(node: ast.expr) -> str | None:
     """The first name of a dotted expression."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _all(nodes: list[ast.expr], origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*(_origins(node, origins) for node in nodes))
+def _walk_with_origins(nodes: list[ast.expr], origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(_find_origins(node, origins) for node in nodes))
 
 
-def _origins(node: ast.AST, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _find_origins(node: ast.AST, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """The parameters from which an expression is computed, without those behind a load from memory."""
     if isinstance(node, ast.Name):
         return origins.get(node.id, frozenset())
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "load" in node.func.attr:
         return frozenset()
-    return frozenset().union(*(_origins(child, origins) for child in ast.iter_child_nodes(node)))
+    return frozenset().union(*(_find_origins(child, origins) for child in ast.iter_child_nodes(node)))

@@ -32,7 +32,7 @@ class _Node:
     shape: tuple[int, ...] | None = None
 
 
-def fragment_above(lines: Sequence[str], line: int) -> tuple[str, ...]:
+def find_fragment_above(lines: Sequence[str], line: int) -> tuple[str, ...]:
     """The lines of the graph fragment in the comment above a definition.
 
     Args:
@@ -58,19 +58,19 @@ class Parameter:
     is_read: bool = False  # whether it is a tensor that the kernel may read
 
 
-def reference_text(fragment: Sequence[str], parameters: Sequence[Parameter]) -> str:
+def write_reference(fragment: Sequence[str], parameters: Sequence[Parameter]) -> str:
     """The text of a function ``reference`` that computes the same as a kernel; empty if it cannot be made.
 
     An input has the name of the variable that is passed, or comes in the order of the parameters. Whether that is so is
     seen from what it computes.
 
     Args:
-        fragment: the lines of :func:`fragment_above`.
+        fragment: the lines of :func:`find_fragment_above`.
         parameters: the kernel's parameters, in order.
     """
     returned = next((found.group(1) for found in map(_RETURN.match, fragment) if found), "")
     read = [node for node in map(_read_node, fragment) if node is not None]
-    nodes = list(_with_items(read, returned, {parameter.variable for parameter in parameters}))
+    nodes = list(_add_items(read, returned, {parameter.variable for parameter in parameters}))
     computed = {node.name for node in nodes if node.kind == "call_function"}
     used = {name for node in nodes for name in _VALUE.findall(f"{node.arguments} {node.keywords}")}
     results = [name for name in _VALUE.findall(returned) if name in computed]
@@ -79,10 +79,10 @@ def reference_text(fragment: Sequence[str], parameters: Sequence[Parameter]) -> 
     if not results or given is None:
         return ""
     body = [
-        f"{_safe(node.name)} = {name}{'' if node.shape is None else f'.reshape({_tuple(node.shape)})'}"
+        f"{_make_name_safe(node.name)} = {name}{'' if node.shape is None else f'.reshape({_write_tuple(node.shape)})'}"
         for node, name in zip(inputs, given, strict=True)
     ]
-    body += [f"{_safe(node.name)} = {_call(node)}" for node in nodes if node.kind == "call_function"]
+    body += [f"{_make_name_safe(node.name)} = {_call(node)}" for node in nodes if node.kind == "call_function"]
     names = [parameter.name for parameter in parameters]
     lines = [
         f"def reference({', '.join(names)}):",
@@ -90,13 +90,19 @@ def reference_text(fragment: Sequence[str], parameters: Sequence[Parameter]) -> 
         "    import torch",
         "",
         *(f"    {line}" for line in body),
-        f"    return [{', '.join(map(_safe, results))}]",
+        f"    return [{', '.join(map(_make_name_safe, results))}]",
     ]
     text = "\n".join(lines) + "\n"
-    return text if _is_complete(text, {*names, *map(_safe, computed), *(_safe(node.name) for node in inputs)}) else ""
+    return (
+        text
+        if _is_complete(
+            text, {*names, *map(_make_name_safe, computed), *(_make_name_safe(node.name) for node in inputs)}
+        )
+        else ""
+    )
 
 
-def _with_items(nodes: Sequence[_Node], returned: str, passed: Collection[str]) -> Iterator[_Node]:
+def _add_items(nodes: Sequence[_Node], returned: str, passed: Collection[str]) -> Iterator[_Node]:
     """The nodes, with the items of variances and means, which Inductor leaves out."""
     names = {name for node in nodes for name in (node.name, *_VALUE.findall(node.arguments))} | set(
         _VALUE.findall(returned)
@@ -132,7 +138,7 @@ def _match_inputs(inputs: Sequence[_Node], parameters: Sequence[Parameter]) -> l
     return found
 
 
-def in_float64(reference: str) -> str:
+def convert_to_float64(reference: str) -> str:
     """A reference with float64 in place of narrower types."""
     return _FLOATS.sub("torch.float64", reference)
 
@@ -149,14 +155,16 @@ def _read_node(line: str) -> _Node | None:
 
 def _call(node: _Node) -> str:
     if node.target == _GET:
-        return f"{_safe(node.arguments.lstrip('%'))}[{node.keywords}]"
-    return f"{node.target}({_arguments(node)})"
+        return f"{_make_name_safe(node.arguments.lstrip('%'))}[{node.keywords}]"
+    return f"{node.target}({_write_arguments(node)})"
 
 
-def _arguments(node: _Node) -> str:
+def _write_arguments(node: _Node) -> str:
     keywords = [pair.partition(": ") for pair in _split(node.keywords)]
     named = [f"{name.strip()}={value}" for name, _, value in keywords if name.strip() not in _LEFT_OUT]
-    return _VALUE.sub(lambda found: _safe(found.group(1)), ", ".join([node.arguments.rstrip(", "), *named]).strip(", "))
+    return _VALUE.sub(
+        lambda found: _make_name_safe(found.group(1)), ", ".join([node.arguments.rstrip(", "), *named]).strip(", ")
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -170,11 +178,11 @@ def _split(text: str) -> list[str]:
     return [part for part in (*parts, text[start:]) if part.strip()]
 
 
-def _tuple(shape: Sequence[int]) -> str:
+def _write_tuple(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _safe(name: str) -> str:
+def _make_name_safe(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in ("torch", "reference") else name
 
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..records.code import CapturedCode
-from .generated_text import module_id
+from .generated_text import compute_module_id
 from .module_reader import read_header
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
@@ -72,11 +72,11 @@ def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[M
     Args:
         modules: text and entry in the structured trace of each module, in the order of compilation.
     """
-    marks = _without_common_name(_with_objects([_mark(text, code) for text, code in modules]))
+    marks = _remove_common_name(_add_object_names([_mark(text, code) for text, code in modules]))
     several_ranks = len({mark.rank for mark in marks}) > 1
-    first, by_size = _first_compilations(marks), _told_by_size(marks)
+    first, by_size = _keep_first_compilations(marks), _add_sizes(marks)
     labels = []
-    for mark, number in zip(marks, _numbers(marks), strict=True):
+    for mark, number in zip(marks, _number_labels(marks), strict=True):
         words = mark.words(1 if mark.family in by_size else number)
         if mark.family in by_size and not mark.dynamic:
             words += f" ({mark.sizes})"
@@ -88,7 +88,7 @@ def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[M
         if several_ranks:
             words = f"rank {mark.rank} {words}" if mark.rank is not None else f"main {words}"
         labels.append(words)
-    slugs = _slugs([(label, bool(mark.name)) for label, mark in zip(labels, marks, strict=True)])
+    slugs = _make_slugs([(label, bool(mark.name)) for label, mark in zip(labels, marks, strict=True)])
     return tuple(map(ModuleLabel, labels, slugs))
 
 
@@ -106,7 +106,7 @@ def _mark(text: str, code: CapturedCode | None) -> _Mark:
     return _Mark(name, role, header.dynamic, rank, named, sizes, pair, frame, compile_id)
 
 
-def _with_objects(marks: list[_Mark]) -> list[_Mark]:
+def _add_object_names(marks: list[_Mark]) -> list[_Mark]:
     """The marks, with the names of their modules where one function was compiled for several of them."""
     objects: dict[Hashable, set[str]] = defaultdict(set)
     for mark in marks:
@@ -115,7 +115,7 @@ def _with_objects(marks: list[_Mark]) -> list[_Mark]:
     return [replace(mark, name=mark.object) if (mark.rank, mark.name) in several else mark for mark in marks]
 
 
-def _told_by_size(marks: Sequence[_Mark]) -> set[Hashable]:
+def _add_sizes(marks: Sequence[_Mark]) -> set[Hashable]:
     """The families of several graphs each of which has another size, or symbols for sizes."""
     families: dict[tuple[Hashable, str], list[_Mark]] = defaultdict(list)
     for mark in marks:
@@ -128,12 +128,12 @@ def _told_by_size(marks: Sequence[_Mark]) -> set[Hashable]:
     return {family for family, is_clear in clear.items() if is_clear}
 
 
-def _without_common_name(marks: list[_Mark]) -> list[_Mark]:
+def _remove_common_name(marks: list[_Mark]) -> list[_Mark]:
     training_of_one = len({mark.name for mark in marks}) == 1 and all(mark.role in _TRAINING for mark in marks)
     return [replace(mark, name="") for mark in marks] if training_of_one else marks
 
 
-def _first_compilations(marks: Sequence[_Mark]) -> dict[Hashable, int]:
+def _keep_first_compilations(marks: Sequence[_Mark]) -> dict[Hashable, int]:
     first: dict[Hashable, int] = {}
     for mark in marks:
         if mark.frame_compile_id is not None and mark.frame is not None:
@@ -141,7 +141,7 @@ def _first_compilations(marks: Sequence[_Mark]) -> dict[Hashable, int]:
     return first
 
 
-def _numbers(marks: Sequence[_Mark]) -> list[int]:
+def _number_labels(marks: Sequence[_Mark]) -> list[int]:
     # Backwards are compiled in an order of their own, so that the forwards decide the numbers of both. Another process,
     # or a reset of Dynamo, counts its graphs from 0 again: the second forward 0 belongs to the second backward 0.
     numbers = [0] * len(marks)
@@ -156,12 +156,12 @@ def _numbers(marks: Sequence[_Mark]) -> list[int]:
     return numbers
 
 
-def _slugs(labels: Sequence[tuple[str, bool]]) -> Iterator[str]:
+def _make_slugs(labels: Sequence[tuple[str, bool]]) -> Iterator[str]:
     # Different labels may have equal slugs, such as those of ``step_2`` and of the second ``step``.
     taken: set[str] = set()
     uses: Counter[str] = Counter()
     for label, named in labels:
-        base = slug = _slug(label, named)
+        base = slug = _make_slug(label, named)
         while slug in taken:
             uses[base] += 1
             slug = f"{base}-{uses[base] + 1}"
@@ -169,7 +169,7 @@ def _slugs(labels: Sequence[tuple[str, bool]]) -> Iterator[str]:
         yield slug
 
 
-def _slug(label: str, named: bool) -> str:
+def _make_slug(label: str, named: bool) -> str:
     slug = _UNSAFE.sub("-", label.lower()).strip("-") or "graph"
     if named and "-" not in slug:
         slug += "-graph"  # A file ``random.py`` would be imported in place of Python's own module.
@@ -197,7 +197,7 @@ def group_ranks(texts: Mapping[str, str], ranks: Mapping[str, Sequence[int | Non
         return tuple(groups.values())
     same: dict[str, list[str]] = defaultdict(list)
     for path in sorted((path for path in texts if loaded[path]), key=lambda path: min(loaded[path])):
-        known = same[module_id(texts[path])]
+        known = same[compute_module_id(texts[path])]
         owner = next((one for one in known if loaded[one].isdisjoint(loaded[path])), None)
         if owner is None:
             known.append(path)

@@ -93,9 +93,9 @@ def _read(note: Mapping[str, Any], handles: Collection[str], compiled: str) -> L
     layers = [roots.layer(path) for path, _ in modules]
     classes = dict(zip(layers, (name for _, name in modules), strict=True))
     nodes, calls = note["nodes"], {handle: names for handle, names in note["kernels"].items() if handle in handles}
-    products = _products(calls, nodes)
+    products = _find_products(calls, nodes)
 
-    def nodes_of(handle: str, names: Sequence[str]) -> list[Sequence[Any]]:
+    def find_nodes(handle: str, names: Sequence[str]) -> list[Sequence[Any]]:
         known = ((name, nodes[name]) for name in names if name in nodes)
         return [node if products.get(name) == handle else (*node[:-1], 0.0) for name, node in known]
 
@@ -105,12 +105,12 @@ def _read(note: Mapping[str, Any], handles: Collection[str], compiled: str) -> L
         kernels={
             handle: shares
             for handle, names in calls.items()
-            if (shares := _shares(nodes_of(handle, names), layers, compiled))
+            if (shares := _divide_among_nodes(find_nodes(handle, names), layers, compiled))
         },
     )
 
 
-def _products(calls: Mapping[str, Sequence[str]], nodes: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+def _find_products(calls: Mapping[str, Sequence[str]], nodes: Mapping[str, Sequence[Any]]) -> dict[str, str]:
     """The call that computes each node with FLOPs.
 
     Others that have the node only prepare or finish it: they add a bias, or convert an input. A node that no library
@@ -124,7 +124,7 @@ def _products(calls: Mapping[str, Sequence[str]], nodes: Mapping[str, Sequence[A
     return found
 
 
-def _shares(nodes: Sequence[Sequence[Any]], layers: Sequence[str], outside: str) -> tuple[LayerShare, ...]:
+def _divide_among_nodes(nodes: Sequence[Sequence[Any]], layers: Sequence[str], outside: str) -> tuple[LayerShare, ...]:
     """What part of a kernel's call is whose. ``outside`` is the layer of nodes that no module made."""
     weights = divide_call([(int(elements), float(flops)) for *_, elements, flops in nodes])
     sums: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)

@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..devices.protocol import CPU
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.code import CallSite, KernelDefinition, ModuleInput, ModuleSource
 from .calls import (
     Definition,
     describe_kernel,
-    dotted,
     find_entry,
     is_kernel_file,
     read_calls,
     read_definitions,
     read_multi_kernels,
+    write_dotted_name,
 )
 from .generated_text import (
     Comment,
@@ -59,34 +59,34 @@ class _Text:
 def read_wrapped_definitions(tree: ast.Module) -> tuple[Definition, ...]:
     """The kernels that a module with a C++ wrapper defines: C++ functions, and Triton kernels as text."""
     found: dict[str, Definition] = {}
-    for one in _strings(tree):
+    for one in _list_strings(tree):
         if one.text.lstrip().startswith(_AUTOTUNING):
-            found |= {kernel.name: kernel for kernel in _autotuned(one)}
+            found |= {kernel.name: kernel for kernel in _read_autotuned(one)}
             continue
         for name, source, offset in find_cpp_functions(one.text):
             line = one.line + one.text.count("\n", 0, offset)
             found.setdefault(name, Definition(name, "cpp", source, line, Comment()))
         for match in _LAZY.finditer(one.text):
             line = one.line + one.text.count("\n", 0, match.start())
-            found.setdefault(match.group(1), _lazy(match.group(1), match.group(2), line))
+            found.setdefault(match.group(1), _read_lazy(match.group(1), match.group(2), line))
     return tuple(found.values())
 
 
 def read_wrapped_calls(tree: ast.Module, kernels: Collection[str]) -> tuple[CallSite, ...]:
     """The calls of the C++ entry function, in order."""
     sites: list[CallSite] = []
-    for one in _strings(tree):
+    for one in _list_strings(tree):
         start = _ENTRY.search(one.text)
         if start is None:
             continue
         end = _ENTRY_END.search(one.text, start.end())
         first = one.line + one.text.count("\n", 0, start.start())
         body = one.text[start.start() : end.start() if end else None].splitlines()
-        sites += _entry_calls(body, first, frozenset(kernels))
+        sites += _read_entry_calls(body, first, frozenset(kernels))
     return tuple(sites)
 
 
-def _entry_calls(body: list[str], first_line: int, kernels: frozenset[str]) -> list[CallSite]:
+def _read_entry_calls(body: list[str], first_line: int, kernels: frozenset[str]) -> list[CallSite]:
     sites: list[CallSite] = []
     read_to = 0
     for place, line in enumerate(body):
@@ -95,7 +95,7 @@ def _entry_calls(body: list[str], first_line: int, kernels: frozenset[str]) -> l
             continue
         called = match.group(1).removeprefix("call_")
         comment = read_comment(body[read_to:place])
-        operator = None if called in kernels else _operator(match.group(1), line, comment)
+        operator = None if called in kernels else _read_operator(match.group(1), line, comment)
         if called not in kernels and operator is None:
             continue
         read_to = place + 1
@@ -114,7 +114,7 @@ def _entry_calls(body: list[str], first_line: int, kernels: frozenset[str]) -> l
     return sites
 
 
-def _operator(function: str, line: str, comment: Comment) -> str | None:
+def _read_operator(function: str, line: str, comment: Comment) -> str | None:
     if function in _COPIES:
         return _COPIES[function]
     if _ITEM.match(function):
@@ -134,9 +134,9 @@ def _operator(function: str, line: str, comment: Comment) -> str | None:
     return max(known, key=len, default=f"aten.{name}")
 
 
-def autotuning_blocks(tree: ast.Module) -> Iterator[ast.Module]:
+def find_autotuning_blocks(tree: ast.Module) -> Iterator[ast.Module]:
     """The blocks of Python code before a C++ wrapper that launch each Triton kernel once to tune it."""
-    for one in _strings(tree):
+    for one in _list_strings(tree):
         if one.text.lstrip().startswith(_AUTOTUNING) and (block := _parse_block(one)[0]) is not None:
             yield block
 
@@ -154,12 +154,12 @@ def _parse_block(block: _Text) -> tuple[ast.Module | None, str, int]:
         return None, code, lines_before
 
 
-def _autotuned(block: _Text) -> tuple[Definition, ...]:
+def _read_autotuned(block: _Text) -> tuple[Definition, ...]:
     tree, code, lines_before = _parse_block(block)
     return () if tree is None else read_definitions(tree, code.splitlines(), block.line + lines_before - 1)
 
 
-def _lazy(name: str, text: str, line: int) -> Definition:
+def _read_lazy(name: str, text: str, line: int) -> Definition:
     try:
         tree = parse(f"{name} = {text}")
     except InductorBenchError:
@@ -169,7 +169,7 @@ def _lazy(name: str, text: str, line: int) -> Definition:
     return Definition(name, "triton", text, line, Comment())
 
 
-def _strings(tree: ast.Module) -> Iterator[_Text]:
+def _list_strings(tree: ast.Module) -> Iterator[_Text]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
             yield _Text(node.value, node.lineno)
@@ -217,7 +217,7 @@ def read_header(text: str) -> ModuleHeader:
     return ModuleHeader(
         role=aot.group(2) if aot else "unknown",
         graph_number=int(aot.group(1)) if aot else None,
-        device=_device(text),
+        device=_find_device(text),
         dynamic=unbacked or _BACKED.search(text) is not None,
         unbacked=unbacked,
         frozen=_FROZEN.search(text) is not None,
@@ -226,10 +226,10 @@ def read_header(text: str) -> ModuleHeader:
     )
 
 
-def _device(text: str) -> str:
+def _find_device(text: str) -> str:
     # A module for a GPU may hold kernels for the CPU, but not vice versa.
     for pattern in _DEVICE:
-        devices = {match.group(1) for match in pattern.finditer(text) if not device_of(match.group(1)).runs_on_host}
+        devices = {match.group(1) for match in pattern.finditer(text) if not find_device(match.group(1)).runs_on_host}
         if devices:
             return min(devices)
     return CPU.type
@@ -244,7 +244,7 @@ def find_undefined(tree: ast.Module) -> tuple[tuple[str, int], ...]:
     called: Counter[str] = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            head, *rest = dotted(node.func) or ("",)
+            head, *rest = write_dotted_name(node.func) or ("",)
             called.update([head] if head and rest in ([], ["run"]) else ())
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             known.add(node.id)
@@ -275,38 +275,38 @@ def read_inputs(tree: ast.Module) -> tuple[ModuleInput, ...]:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for name in _HARNESSES:
         if name in functions and (order := _order(functions[name])):
-            return _inputs_describe(functions[name], order)
+            return _find_inputs(functions[name], order)
     return ()
 
 
 def _order(function: ast.FunctionDef) -> list[str]:
     for statement in function.body:
         if isinstance(statement, ast.Return) and isinstance(statement.value, ast.List):
-            return _names(statement.value)
+            return _list_names(statement.value)
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Lambda):
             lists = [node for node in ast.walk(statement.value) if isinstance(node, ast.List)]
             if lists:
-                return _names(lists[0])
+                return _list_names(lists[0])
     return []
 
 
-def _names(node: ast.List) -> list[str]:
+def _list_names(node: ast.List) -> list[str]:
     return [item.id for item in node.elts if isinstance(item, ast.Name)]
 
 
-def _inputs_describe(function: ast.FunctionDef, order: Sequence[str]) -> tuple[ModuleInput, ...]:
+def _find_inputs(function: ast.FunctionDef, order: Sequence[str]) -> tuple[ModuleInput, ...]:
     made: dict[str, ModuleInput] = {}
     for statement in function.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             name = statement.targets[0].id
-            made[name] = _input(name, statement.value, made)
+            made[name] = _read_input(name, statement.value, made)
     return tuple(made.get(name, ModuleInput(name, "opaque")) for name in order)
 
 
-def _input(name: str, value: ast.expr, made: Mapping[str, ModuleInput]) -> ModuleInput:
+def _read_input(name: str, value: ast.expr, made: Mapping[str, ModuleInput]) -> ModuleInput:
     if isinstance(value, ast.Call):
-        return _tensor(name, value, made)
-    constant = _literal(value)
+        return _read_tensor(name, value, made)
+    constant = _read_literal(value)
     if constant is None:
         return ModuleInput(name, "none" if isinstance(value, ast.Constant) else "opaque")
     if isinstance(constant, int):
@@ -314,27 +314,27 @@ def _input(name: str, value: ast.expr, made: Mapping[str, ModuleInput]) -> Modul
     return ModuleInput(name, "opaque")
 
 
-def _tensor(name: str, call: ast.Call, made: Mapping[str, ModuleInput]) -> ModuleInput:
+def _read_tensor(name: str, call: ast.Call, made: Mapping[str, ModuleInput]) -> ModuleInput:
     function = ast.unparse(call.func)
     if function == "rand_strided" and len(call.args) >= 2:
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         dtype = ast.unparse(keywords["dtype"]).removeprefix("torch.") if "dtype" in keywords else None
-        device = _literal(keywords["device"]) if "device" in keywords else None
+        device = _read_literal(keywords["device"]) if "device" in keywords else None
         device_name = device if isinstance(device, str) else None
-        return ModuleInput(name, "tensor", dtype, _sizes(call.args[0]), _sizes(call.args[1]), device_name)
+        return ModuleInput(name, "tensor", dtype, _read_sizes(call.args[0]), _read_sizes(call.args[1]), device_name)
     if function == "torch.as_strided" and len(call.args) >= 3:
         storage = made.get(ast.unparse(call.args[0]))
         dtype, device_name = (storage.dtype, storage.device) if storage else (None, None)
-        return ModuleInput(name, "tensor", dtype, _sizes(call.args[1]), _sizes(call.args[2]), device_name)
+        return ModuleInput(name, "tensor", dtype, _read_sizes(call.args[1]), _read_sizes(call.args[2]), device_name)
     return ModuleInput(name, "opaque")
 
 
-def _sizes(node: ast.expr) -> tuple[int, ...]:
-    sizes = _literal(node)
+def _read_sizes(node: ast.expr) -> tuple[int, ...]:
+    sizes = _read_literal(node)
     return tuple(size for size in sizes if isinstance(size, int)) if isinstance(sizes, tuple) else ()
 
 
-def _literal(node: ast.expr) -> object:
+def _read_literal(node: ast.expr) -> object:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):

@@ -55,7 +55,7 @@ class StandaloneHeader:
     moved_bytes: int | None = None  # bytes of one call
 
 
-def described_facts(header: StandaloneHeader) -> dict[str, Any]:
+def describe_facts(header: StandaloneHeader) -> dict[str, Any]:
     """The facts of ``RECORDED`` that files in every language have."""
     return {
         "name": header.name,
@@ -89,13 +89,13 @@ def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[
         ("written by", f"inductor-bench {header.tool_version}" if header.tool_version else None),
     ]
     lines = [plain(header.name), ""]
-    lines += [_folded(f"{title + ':':<14}{plain(text)}", 14) for title, text in rows if text]
-    lines += ["", "Arguments:", *_argument_lines(launch), ""]
+    lines += [_fold_line(f"{title + ':':<14}{plain(text)}", 14) for title, text in rows if text]
+    lines += ["", "Arguments:", *_describe_arguments(launch), ""]
     lines += [f"{f'python FILE {option}':<28}{does}" for option, does in (*_OPTIONS, *more)]
-    return docstring("\n".join(lines))
+    return write_docstring("\n".join(lines))
 
 
-def docstring(text: str) -> str:
+def write_docstring(text: str) -> str:
     """The source text of a docstring, which no text can end early."""
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{escaped}\n"""\n'
@@ -107,30 +107,30 @@ def _time_in_model(header: StandaloneHeader) -> str | None:
     return ", ".join(part for part in (calls, time) if part) or None
 
 
-def _argument_lines(launch: Launch) -> list[str]:
+def _describe_arguments(launch: Launch) -> list[str]:
     named = [("", item) for item in launch.arguments]
     named += [(f"{name} = ", item) for name, item in launch.keywords.items()]
     lines = []
     for index, (name, item) in enumerate(named[:_SHOWN_ARGUMENTS]):
         written = " (written)" if index in launch.mutated else ""
-        lines.append(_folded(f"  {name}{plain(_argument_words(item))}{written}", 4))
+        lines.append(_fold_line(f"  {name}{plain(_describe_argument(item))}{written}", 4))
     if len(named) > _SHOWN_ARGUMENTS:
         lines.append(f"  and {len(named) - _SHOWN_ARGUMENTS} more")
     return lines or ["  none"]
 
 
-def _argument_words(item: Argument) -> str:
+def _describe_argument(item: Argument) -> str:
     if item.tensor is not None:
-        return _tensor_words(item.tensor)
+        return _describe_tensor(item.tensor)
     if item.kind == "list":
-        return f"[{', '.join(_argument_words(each) for each in item.items[:8])}]"
+        return f"[{', '.join(_describe_argument(each) for each in item.items[:8])}]"
     for value in (item.integer, item.number, item.text):
         if value is not None:
             return str(bool(value)) if item.kind == "bool" else str(value)
     return "None"
 
 
-def _tensor_words(view: TensorView) -> str:
+def _describe_tensor(view: TensorView) -> str:
     place = f", from element {view.offset}" if view.offset else ""
     return f"{view.dtype} {list(view.shape)}, strides {list(view.stride)}{place}, storage {view.storage}"
 
@@ -141,30 +141,30 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)
 
 
-def _folded(line: str, indent: int) -> str:
+def _fold_line(line: str, indent: int) -> str:
     """The line wrapped into at most ``_MOST_LINES`` lines."""
     return textwrap.fill(line, _LINE, subsequent_indent=" " * indent, max_lines=_MOST_LINES, placeholder=" ...")
 
 
-def recorded_text(facts: dict[str, Any]) -> str:
+def write_recorded_facts(facts: dict[str, Any]) -> str:
     """The statement ``RECORDED = {...}`` with a Python literal, one line per fact, storage and argument."""
-    return literal_text("RECORDED", facts)
+    return write_assignment("RECORDED", facts)
 
 
-def literal_text(name: str, facts: dict[str, Any]) -> str:
+def write_assignment(name: str, facts: dict[str, Any]) -> str:
     """The statement ``NAME = {...}`` with a Python literal, one line per fact, storage and argument."""
-    return f"{name} = {_literal(facts, 0)}\n"
+    return f"{name} = {_write_literal(facts, 0)}\n"
 
 
-def _literal(value: Any, depth: int) -> str:
+def _write_literal(value: Any, depth: int) -> str:
     inner, outer = "    " * (depth + 1), "    " * depth
     if isinstance(value, float) and not math.isfinite(value):
         return repr(str(value))  # Python has no literal for it; float() reads this text
     if isinstance(value, dict):
-        items = [f"{key!r}: {_literal(item, depth + 1)}" for key, item in value.items()]
+        items = [f"{key!r}: {_write_literal(item, depth + 1)}" for key, item in value.items()]
         shape = "{}"
     elif isinstance(value, list | tuple):
-        items = [_literal(item, depth + 1) for item in value]
+        items = [_write_literal(item, depth + 1) for item in value]
         shape = "[]"
     else:
         return repr(value)
@@ -241,15 +241,15 @@ def require_standalone(path: Path) -> None:
 # Compares the arguments of two recorded launches.
 
 
-def takes_alike(launch: dict[str, Any], other: dict[str, Any]) -> bool:
+def has_like_arguments(launch: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two recorded launches have the same tensors, in the same order and with the same values.
 
     Whole numbers may differ, because different versions of torch pass different counts of elements.
     """
-    return _without_counts(launch) == _without_counts(other)
+    return _remove_counts(launch) == _remove_counts(other)
 
 
-def _without_counts(launch: dict[str, Any]) -> tuple[Any, ...]:
+def _remove_counts(launch: dict[str, Any]) -> tuple[Any, ...]:
     values = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     return launch["storages"], [value for value in values if value["kind"] != "int"]
 
@@ -263,13 +263,13 @@ HARNESS_TITLE = "# The harness; it is the same in every file.\n"
 HARNESS_END = "# The end of the harness.\n"
 
 
-def framed_harness(*names: str) -> str:
+def frame_harness(*names: str) -> str:
     """The text of harness modules, between lines by which a process finds it that has it compiled already."""
-    return f"{HARNESS_TITLE}\n{harness_text(*names)}\n\n{HARNESS_END}"
+    return f"{HARNESS_TITLE}\n{write_harness(*names)}\n\n{HARNESS_END}"
 
 
 @functools.cache
-def harness_text(*names: str) -> str:
+def write_harness(*names: str) -> str:
     """The text of harness modules one after another, with their imports at the top.
 
     Raises:
@@ -282,7 +282,7 @@ def harness_text(*names: str) -> str:
     for name in names:
         imports, body = _split_imports((HARNESS / name).read_text(encoding="utf-8"))
         bodies.append(body)
-        if twice := taken & (defined := defined_names(body)):
+        if twice := taken & (defined := list_defined_names(body)):
             raise ValueError(f"{name} defines {', '.join(sorted(twice))} once more")
         taken |= defined
         for node in imports:
@@ -308,12 +308,12 @@ def _split_imports(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
 
 
 @functools.lru_cache(maxsize=64)
-def defined_names(text: str) -> frozenset[str]:
+def list_defined_names(text: str) -> frozenset[str]:
     """The names that a Python text defines at its top level."""
-    return names_in(ast.parse(text).body)
+    return list_names(ast.parse(text).body)
 
 
-def names_in(statements: Iterable[ast.stmt]) -> frozenset[str]:
+def list_names(statements: Iterable[ast.stmt]) -> frozenset[str]:
     """The names that statements define, without imported names."""
     found: set[str] = set()
     for node in statements:

@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 
 from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.code import Argument, KernelDefinition, Launch
-from .calls import dotted
+from .calls import write_dotted_name
 from .generated_text import find_statement, parse, read_threads, read_vector_lanes
 from .standalone_header import (
     RecordedCall,
     StandaloneHeader,
     UnwritableKernelError,
-    defined_names,
-    described_facts,
-    framed_harness,
-    harness_text,
-    names_in,
+    describe_facts,
+    frame_harness,
+    list_defined_names,
+    list_names,
     plain,
-    recorded_text,
+    write_harness,
     write_header,
+    write_recorded_facts,
 )
 
 # Makes the text of a Triton kernel's standalone file.
@@ -53,7 +53,7 @@ if __name__ == "__main__":
 """
 
 
-def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
+def write_triton_file(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
     """The whole text of the standalone file of a Triton kernel.
 
     Args:
@@ -65,35 +65,35 @@ def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Laun
     Raises:
         UnwritableKernelError: the source cannot be parsed, defines no kernel, or defines names of the harness.
     """
-    source, variable, names = kernel_source(kernel.source)
-    definition, harness = harness_text(_DEFINITION), harness_text(*_HARNESS)
-    taken = names & (defined_names(definition) | defined_names(harness) | _OURS)
+    source, variable, names = extract_kernel_source(kernel.source)
+    definition, harness = write_harness(_DEFINITION), write_harness(*_HARNESS)
+    taken = names & (list_defined_names(definition) | list_defined_names(harness) | _OURS)
     if taken:
         raise UnwritableKernelError(f"the kernel defines {', '.join(sorted(taken))}, which the harness needs")
     multiprocessors = re.search(r"multi_processor_count=(\d+)", kernel.source)
     facts = {**facts, "multiprocessors": int(multiprocessors.group(1)) if multiprocessors else None}
-    facts["launch"] = _compact(facts["launch"])
-    own = write_header(header, launch, [_AS_RECORDED]) + "\n" + recorded_text(facts)
+    facts["launch"] = _compact_value(facts["launch"])
+    own = write_header(header, launch, [_AS_RECORDED]) + "\n" + write_recorded_facts(facts)
     parts = [
         own,
         definition,
         "require_gpu(__name__)\nuse_inductors_assembler()\n_tuning_cache = close_tuning_cache()\n",
         f"# The kernel, as it stands in the compiled module.\n\n{source}",
         f"\nopen_tuning_cache(_tuning_cache)\nKERNEL = {variable}\nchoose_config(KERNEL, RECORDED)\n",
-        framed_harness(*_HARNESS),
+        frame_harness(*_HARNESS),
         _FOOTER,
     ]
     return "\n".join(parts)
 
 
-def _compact(value: Any) -> Any:
+def _compact_value(value: Any) -> Any:
     """Encoded records without the fields that are ``None``."""
     if isinstance(value, dict):
-        return {key: _compact(item) for key, item in value.items() if item is not None}
-    return [_compact(item) for item in value] if isinstance(value, list) else value
+        return {key: _compact_value(item) for key, item in value.items() if item is not None}
+    return [_compact_value(item) for item in value] if isinstance(value, list) else value
 
 
-def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
+def extract_kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
     """A kernel's source for a standalone file.
 
     Returns:
@@ -113,7 +113,7 @@ def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
         raise UnwritableKernelError("the source defines no kernel for Inductor's launcher")
     lines = _wrap_properties(kernel, source.split("\n"))
     own = [node for node in tree.body if is_own_harness(node)]
-    names = names_in(node for node in tree.body if node not in own)
+    names = list_names(node for node in tree.body if node not in own)
     for node in own:
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
             lines[number - 1] = None
@@ -123,7 +123,7 @@ def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
     called = [decorator.func for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
-    return any(dotted(each)[:1] == ("triton_heuristics",) for each in called)
+    return any(write_dotted_name(each)[:1] == ("triton_heuristics",) for each in called)
 
 
 def is_own_harness(node: ast.stmt) -> bool:
@@ -205,7 +205,7 @@ if __name__ == "__main__":
 '''
 
 
-def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any]) -> str:
+def write_operator_file(header: StandaloneHeader, launch: Launch, facts: dict[str, Any]) -> str:
     """The whole text of the standalone file of a library call.
 
     Args:
@@ -226,21 +226,21 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
         raise UnwritableKernelError("a higher-order operator takes graphs as arguments")
     if not _OVERLOAD.fullmatch(name):
         raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
-    device = device_type(launch)
+    device = find_device_type(launch)
     timing = _TIMINGS[device]
     files = ("common.py", timing.file)
     return "\n".join(
         [
             write_header(header, launch),
             "from __future__ import annotations\n",
-            recorded_text({**facts, "device_type": device}),
-            framed_harness(*files, "operator_main.py"),
+            write_recorded_facts({**facts, "device_type": device}),
+            frame_harness(*files, "operator_main.py"),
             _OPERATOR_TAIL.replace("{measure}", timing.measure),
         ]
     )
 
 
-def device_type(launch: Launch) -> str:
+def find_device_type(launch: Launch) -> str:
     """The device type of a call, from its tensors and its device arguments.
 
     Raises:
@@ -251,7 +251,7 @@ def device_type(launch: Launch) -> str:
     others = devices - _TIMINGS.keys()
     if others:
         raise UnwritableKernelError(f"calls on {min(others)} have no standalone form")
-    return next((device for device in devices if not device_of(device).runs_on_host), CPU.type)
+    return next((device for device in devices if not find_device(device).runs_on_host), CPU.type)
 
 
 # Makes the text of a C++ kernel's standalone file: its source, its number of threads and its vector width.
@@ -301,7 +301,7 @@ class CppNeeds:
     vector_bits: int | None  # the width of its vectors in bits
 
 
-def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
+def write_cpp_file(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
     """The whole text of the standalone file of a C++ kernel.
 
     Args:
@@ -313,15 +313,15 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
     Raises:
         UnwritableKernelError: the entry function cannot be read, or does not fit the launch.
     """
-    types = argument_types(kernel.source)
+    types = list_argument_types(kernel.source)
     if len(types) != len(launch.arguments):
         raise UnwritableKernelError(f"the kernel takes {len(types)} arguments, {len(launch.arguments)} were recorded")
-    written = tuple(sorted({*launch.mutated, *written_arguments(types)}))
+    written = tuple(sorted({*launch.mutated, *list_written_arguments(types)}))
     needs = CppNeeds(
         argument_types=types,
         threads=facts.get("threads"),
         literal_threads=read_threads([kernel.source]),
-        vector_bits=vector_bits(kernel.source, facts.get("vector_isa")),
+        vector_bits=find_vector_bits(kernel.source, facts.get("vector_isa")),
     )
     facts = {**facts, "launch": {**facts["launch"], "mutated": list(written)}, "cpp": asdict(needs)}
     device = ", ".join(filter(None, (header.device_name, needs_words(needs))))
@@ -329,15 +329,15 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
         [
             write_header(replace(header, device_name=device), replace(launch, mutated=written)),
             "from __future__ import annotations\n",
-            recorded_text(facts),
-            f"SOURCE = {quoted(kernel.source)}\n",
-            framed_harness("common.py", "timing_cpu.py", "cpp_main.py"),
+            write_recorded_facts(facts),
+            f"SOURCE = {quote_source(kernel.source)}\n",
+            frame_harness("common.py", "timing_cpu.py", "cpp_main.py"),
             _CPP_TAIL,
         ]
     )
 
 
-def argument_types(source: str) -> tuple[str, ...]:
+def list_argument_types(source: str) -> tuple[str, ...]:
     """The C++ types of a kernel's arguments in order, for example ``const float*``, from its entry's signature.
 
     Raises:
@@ -350,12 +350,12 @@ def argument_types(source: str) -> tuple[str, ...]:
     return tuple(re.sub(r"\s*\b\w+$", "", each).replace(" *", "*") for each in parameters if each)
 
 
-def written_arguments(types: Sequence[str]) -> list[int]:
+def list_written_arguments(types: Sequence[str]) -> list[int]:
     """The indices of the arguments that a kernel may write: pointers to non-constant types."""
     return [index for index, each in enumerate(types) if each.endswith("*") and not each.startswith("const ")]
 
 
-def vector_bits(source: str, isa: str | None) -> int | None:
+def find_vector_bits(source: str, isa: str | None) -> int | None:
     """The width in bits of the vectors in the source's loops; ``None`` if it uses none.
 
     ``isa`` is the instruction set that torch chose at capture. Inductor may use narrower vectors, but never wider ones.
@@ -375,7 +375,7 @@ def needs_words(needs: CppNeeds) -> str:
     return ", ".join(filter(None, (words, f"vectors of {bits} bits" if bits else "")))
 
 
-def quoted(text: str) -> str:
+def quote_source(text: str) -> str:
     """A Python literal of a text: a raw literal over several lines if that keeps every character."""
     literal = f"r'''{text}'''"
     try:
@@ -393,7 +393,7 @@ _LONGEST_NAME = 150
 _NUMBERED = re.compile(r"[A-Za-z]\w*_\d+", re.ASCII)
 
 
-def file_text(
+def write_file_text(
     header: StandaloneHeader,
     launch: Launch,
     recorded: RecordedCall,
@@ -412,15 +412,15 @@ def file_text(
     Raises:
         UnwritableKernelError: the kernel cannot have a standalone file.
     """
-    facts = {**described_facts(header), **recorded, **switches}
+    facts = {**describe_facts(header), **recorded, **switches}
     for argument in (*launch.arguments, *launch.keywords.values()):
         refuse_opaque(argument)
     if kernel is None:
-        return operator_text(header, launch, facts)
+        return write_operator_file(header, launch, facts)
     if kernel.language == "triton":
-        return triton_text(header, kernel, launch, facts)
+        return write_triton_file(header, kernel, launch, facts)
     if kernel.language == "cpp":
-        return cpp_text(header, kernel, launch, facts)
+        return write_cpp_file(header, kernel, launch, facts)
     raise UnwritableKernelError(f"kernels in {kernel.language} have no standalone form")
 
 
@@ -436,7 +436,7 @@ def refuse_opaque(argument: Argument) -> None:
         refuse_opaque(item)
 
 
-def file_name(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
+def name_file(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
     """The file name of a kernel: letters, digits, ``_`` and ``-``, at most 160 bytes, ending in .py.
 
     Inductor's names, which end in a number, are kept. Any other name gets the first digits of the id, because a file
@@ -466,30 +466,30 @@ def edit_standalone(text: str, changes: Mapping[str, Any], source: str = "") -> 
     Raises:
         InductorBenchError: a part to change is missing or no plain literal, because the file was rewritten.
     """
-    recorded = recorded_facts(text)
-    text = _replaced(text, "RECORDED", recorded_text({**recorded, **changes}).rstrip("\n"))
+    recorded = read_recorded_facts(text)
+    text = _replace_statement(text, "RECORDED", write_recorded_facts({**recorded, **changes}).rstrip("\n"))
     if source:
-        text = _replaced(text, "SOURCE", f"SOURCE = {quoted(source)}")
+        text = _replace_statement(text, "SOURCE", f"SOURCE = {quote_source(source)}")
     return text
 
 
-def recorded_facts(text: str) -> dict[str, Any]:
+def read_recorded_facts(text: str) -> dict[str, Any]:
     """The ``RECORDED`` of a standalone file.
 
     Raises:
         InductorBenchError: it is missing or no plain literal.
     """
-    return _literal(text, "RECORDED")
+    return _read_literal(text, "RECORDED")
 
 
-def source_text(text: str) -> str:
+def read_source(text: str) -> str:
     """The C++ text of a standalone file.
 
     Raises:
         InductorBenchError: it is missing or no plain literal.
     """
     try:
-        value = ast.literal_eval(_assignment(text, "SOURCE").value)
+        value = ast.literal_eval(_find_assignment(text, "SOURCE").value)
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, str):
@@ -499,7 +499,7 @@ def source_text(text: str) -> str:
     return value
 
 
-def _assignment(text: str, name: str) -> ast.Assign:
+def _find_assignment(text: str, name: str) -> ast.Assign:
     node = find_statement(text, re.compile(rf"^{name} = ", re.MULTILINE))
     if isinstance(node, ast.Assign):
         return node
@@ -508,9 +508,9 @@ def _assignment(text: str, name: str) -> ast.Assign:
     )
 
 
-def _literal(text: str, name: str) -> dict[str, Any]:
+def _read_literal(text: str, name: str) -> dict[str, Any]:
     try:
-        value = ast.literal_eval(_assignment(text, name).value)
+        value = ast.literal_eval(_find_assignment(text, name).value)
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, dict):
@@ -520,7 +520,7 @@ def _literal(text: str, name: str) -> dict[str, Any]:
     return value
 
 
-def _replaced(text: str, name: str, statement: str) -> str:
-    node = _assignment(text, name)
+def _replace_statement(text: str, name: str, statement: str) -> str:
+    node = _find_assignment(text, name)
     lines = text.split("\n")
     return "\n".join([*lines[: node.lineno - 1], *statement.split("\n"), *lines[node.end_lineno :]])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..devices.protocol import CPU
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.code import (
     Argument,
     BufferUse,
@@ -22,8 +22,8 @@ from ..records.code import (
     TensorView,
     Values,
 )
-from .calls import dotted, find_entry, find_operator
-from .module_reader import autotuning_blocks, parse_module
+from .calls import find_entry, find_operator, write_dotted_name
+from .module_reader import find_autotuning_blocks, parse_module
 from .static_wrapper import (
     ALIGNMENT,
     KernelCall,
@@ -31,8 +31,8 @@ from .static_wrapper import (
     Value,
     WrapperReader,
     describe_launch,
+    find_item_size,
     is_drawn,
-    item_size,
     lay_out,
 )
 
@@ -72,16 +72,16 @@ def call_parts(call: ast.Call) -> tuple[str, Sequence[ast.expr]] | None:
 
     ``None`` for a call that is no library call.
     """
-    path = dotted(call.func)
+    path = write_dotted_name(call.func)
     if not path:
         return None
     if path[-1] in _METHODS and isinstance(call.func, ast.Attribute) and find_operator(path) is None:
         return f"aten.{path[-1]}.{_METHODS[path[-1]]}", (call.func.value, *call.args)
-    overload = _overload(path, [keyword.arg for keyword in call.keywords])
+    overload = _find_overload(path, [keyword.arg for keyword in call.keywords])
     return None if overload is None else (overload, call.args)
 
 
-def _overload(path: Sequence[str], keywords: Sequence[str | None]) -> str | None:
+def _find_overload(path: Sequence[str], keywords: Sequence[str | None]) -> str | None:
     if find_operator(tuple(path)) is None:
         return None
     if path[0] == "extern_kernels" and len(path) == 2:
@@ -137,26 +137,26 @@ def describe_operator(
         drawn = is_drawn(dtype) and not outputs.issuperset(members)
         storages.append(Storage(size, dtype, device, ALIGNMENT, Values("normal" if drawn else "zeros")))
     places = iter(tensors)
-    described = [_argument(value, places) for value in given]
+    described = [_make_argument(value, places) for value in given]
     by_name = dict(zip(named, described[count:], strict=True))
     return Launch("", overload, 1, (), tuple(storages), tuple(described[:count]), by_name, tuple(sorted(written)))
 
 
-def result_dtypes(launch: Launch) -> tuple[str, ...]:
+def find_result_dtypes(launch: Launch) -> tuple[str, ...]:
     """The element types of a call's leading results; those of further results are unknown."""
     operator = (launch.operator or "").rpartition(".")[0]
     count = _RESULTS_OF_ARGUMENT_TYPE.get(operator, 0)
     if operator.startswith(_ATTENTION):
         count = 3 if operator.endswith("_backward") else 1
-    first = next(_tensors_in(launch.arguments), None)
+    first = next(_list_tensors(launch.arguments), None)
     return (first.dtype,) * count if first is not None else ()
 
 
-def _tensors_in(arguments: Sequence[Argument]) -> Iterator[TensorView]:
+def _list_tensors(arguments: Sequence[Argument]) -> Iterator[TensorView]:
     for argument in arguments:
         if argument.tensor is not None:
             yield argument.tensor
-        yield from _tensors_in(argument.items)
+        yield from _list_tensors(argument.items)
 
 
 _Given = StorageView | Argument | list["_Given"]
@@ -166,11 +166,11 @@ def _read(node: ast.expr, evaluate: Evaluate, views: list[StorageView]) -> _Give
     if isinstance(node, ast.Tuple | ast.List):
         return [_read(item, evaluate, views) for item in node.elts]
     if isinstance(node, ast.Constant):
-        return _constant(node.value)
-    path = dotted(node)
+        return _make_constant(node.value)
+    path = write_dotted_name(node)
     if path[:1] == ("torch",) and len(path) == 2:
         return Argument(_TORCH_KINDS.get(path[1], "dtype"), text=path[1])
-    if isinstance(node, ast.Call) and dotted(node.func)[-1:] == ("device",):
+    if isinstance(node, ast.Call) and write_dotted_name(node.func)[-1:] == ("device",):
         kind = next(iter((*node.args, *(each.value for each in node.keywords))), None)
         if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
             return Argument("device", text=kind.value.partition(":")[0])
@@ -184,7 +184,7 @@ def _read(node: ast.expr, evaluate: Evaluate, views: list[StorageView]) -> _Give
         views.append(value)
         return value
     if isinstance(value, int | float):
-        return _constant(value)
+        return _make_constant(value)
     raise UnknownArgumentError
 
 
@@ -194,7 +194,7 @@ _TORCH_KINDS: Mapping[str, str] = {
 }
 
 
-def _constant(value: object) -> Argument:
+def _make_constant(value: object) -> Argument:
     if value is None:
         return Argument("none")
     if isinstance(value, bool):
@@ -208,9 +208,9 @@ def _constant(value: object) -> Argument:
     raise UnknownArgumentError
 
 
-def _argument(value: _Given, places: Iterator[TensorView]) -> Argument:
+def _make_argument(value: _Given, places: Iterator[TensorView]) -> Argument:
     if isinstance(value, list):
-        return Argument("list", items=tuple(_argument(item, places) for item in value))
+        return Argument("list", items=tuple(_make_argument(item, places) for item in value))
     return Argument("tensor", tensor=next(places)) if isinstance(value, StorageView) else value
 
 
@@ -234,7 +234,7 @@ def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
     if entry is not None:
         reader.follow(entry.body)
         return tuple(reader.launches.values())
-    for block in autotuning_blocks(tree):
+    for block in find_autotuning_blocks(tree):
         reader.follow(block.body)
     # A compile-time tuning block launches each kernel once; the wrapper's calls tell the number of launches.
     names = [call.kernel for call in source.calls if call.kernel is not None]
@@ -272,7 +272,7 @@ class LaunchReader(WrapperReader):
         if launch is not None:
             self._count(launch)
         self._position += 1
-        return result_dtypes(launch) if launch is not None else ()
+        return find_result_dtypes(launch) if launch is not None else ()
 
     def _count(self, launch: Launch) -> None:
         key = (launch.kernel, launch.operator, launch.arguments, tuple(launch.keywords.items()), launch.storages)
@@ -317,7 +317,7 @@ def read_buffers(text: str, source: ModuleSource) -> ModuleBuffers:
         return ModuleBuffers(calls=(None,) * len(source.calls))
     reader = _BufferReader(tree, source)
     reader.follow(entry.body)
-    return reader.buffers(source.calls, _argument_names(entry))
+    return reader.buffers(source.calls, _list_argument_names(entry))
 
 
 @dataclass
@@ -339,8 +339,10 @@ class _BufferReader(WrapperReader):
 
     def __init__(self, tree: ast.Module, source: ModuleSource) -> None:
         super().__init__(tree, source)
-        self._on_host = device_of(source.device).runs_on_host
-        self._host_inputs = {item.name for item in source.inputs if item.device and device_of(item.device).runs_on_host}
+        self._on_host = find_device(source.device).runs_on_host
+        self._host_inputs = {
+            item.name for item in source.inputs if item.device and find_device(item.device).runs_on_host
+        }
         self._calls: list[_BufferCall] = []
         self._callers: dict[int, _BufferCall] = {}
         self._line = 0
@@ -390,7 +392,7 @@ class _BufferReader(WrapperReader):
                 if name is not None and view.storage not in self._elsewhere:
                     extent = view.extent if view.shape is not None and view.dtype else (0, size)
                     moved = parts.setdefault(name, {}).setdefault(extent, [0, 0])
-                    moved[place] = max(moved[place], min(_stored_bytes(view, size), size))
+                    moved[place] = max(moved[place], min(_count_stored_bytes(view, size), size))
                     self._limits[name] = max(self._limits.get(name, 0), size)
         return parts
 
@@ -459,11 +461,11 @@ class _BufferReader(WrapperReader):
 
     def _delete(self, names: Sequence[str]) -> None:
         """Frees the memory of storages that no variable refers to any more. The caller keeps the module's inputs."""
-        dropped = {view.storage for view in _views(self._names.pop(name, None) for name in names)}
+        dropped = {view.storage for view in _list_views(self._names.pop(name, None) for name in names)}
         if dropped:
             scopes = (self._names, *self._outer)
-            kept = {view.storage for scope in scopes for view in _views(scope.values())}
-            kept.update(view.storage for view in _views(self._inputs_of_call.values()))
+            kept = {view.storage for scope in scopes for view in _list_views(scope.values())}
+            kept.update(view.storage for view in _list_views(self._inputs_of_call.values()))
             for storage in sorted(dropped - kept):
                 if storage in self._memory:
                     self._free[self._sizes[storage]].append(self._memory[storage])
@@ -475,12 +477,12 @@ class _BufferReader(WrapperReader):
         call = self._add_call()
         if kernel.language == "cpp" and not self._on_host:
             return
-        views = list(_views(values))
+        views = list(_list_views(values))
         pointers = self._read_pointers(kernel)
         if pointers is None or len(pointers) != len(views):
             call.read, call.written = views, views
             return
-        for view, pointer in zip(_views(self._with_dtypes(views, pointers)), pointers, strict=True):
+        for view, pointer in zip(_list_views(self._with_dtypes(views, pointers)), pointers, strict=True):
             if not pointer.use.output_only:
                 call.read.append(view)
             if pointer.use.written:
@@ -488,7 +490,7 @@ class _BufferReader(WrapperReader):
 
     def library_call(self, call: ast.Call) -> tuple[str, ...] | None:
         parts = call_parts(call)
-        path = dotted(call.func)
+        path = write_dotted_name(call.func)
         if parts is None and (not path or find_operator(path) is None):
             return None
         overload, arguments = parts or ("", call.args)
@@ -501,15 +503,17 @@ class _BufferReader(WrapperReader):
             return values[node]
 
         launch = describe_operator(overload, arguments, call.keywords, evaluate, self._device, self._sizes)
-        read = list(_views(map(evaluate, [*arguments, *(each.value for each in call.keywords if each.arg != "out")])))
+        read = list(
+            _list_views(map(evaluate, [*arguments, *(each.value for each in call.keywords if each.arg != "out")]))
+        )
         found = self._add_call()
         found.read = read
-        found.written = list(_views(evaluate(each.value) for each in call.keywords if each.arg == "out"))
+        found.written = list(_list_views(evaluate(each.value) for each in call.keywords if each.arg == "out"))
         if overload.partition(".")[2].partition(".")[0].endswith("_"):
             # Methods (copy_, zero_, fill_) overwrite their tensor; other operators in place also read it.
             found.written += read[:1]
             found.read = read[1:] if path[0] not in ("torch", "aten", "extern_kernels") else read
-        return (result_dtypes(launch) if launch else ()) or tuple(view.dtype for view in read[:1] if view.dtype)
+        return (find_result_dtypes(launch) if launch else ()) or tuple(view.dtype for view in read[:1] if view.dtype)
 
     def _operator(self, call: ast.Call) -> StorageView | None:
         result = super()._operator(call)
@@ -539,29 +543,29 @@ class _BufferReader(WrapperReader):
         call.results.append(result.storage)
 
 
-def _argument_names(entry: ast.FunctionDef) -> tuple[str, ...]:
+def _list_argument_names(entry: ast.FunctionDef) -> tuple[str, ...]:
     """The names of a module's arguments, from the statement that unpacks them."""
     parameter = entry.args.args[-1].arg if entry.args.args else ""
     for statement in entry.body:
-        if isinstance(statement, ast.Assign) and dotted(statement.value) == (parameter,):
+        if isinstance(statement, ast.Assign) and write_dotted_name(statement.value) == (parameter,):
             target = statement.targets[0]
             nodes = target.elts if isinstance(target, ast.Tuple) else [target]
             return tuple(node.id for node in nodes if isinstance(node, ast.Name))
     return ()
 
 
-def _views(values: Iterable[Value | None]) -> Iterator[StorageView]:
+def _list_views(values: Iterable[Value | None]) -> Iterator[StorageView]:
     """The tensors among values, and within tuples of them."""
     for value in values:
         if isinstance(value, StorageView):
             yield value
         elif isinstance(value, tuple):
-            yield from _views(value)
+            yield from _list_views(value)
 
 
-def _stored_bytes(view: StorageView, size: int) -> int:
+def _count_stored_bytes(view: StorageView, size: int) -> int:
     """The bytes of a view's elements; an expanded dimension is stored once. All bytes of a view of unknown shape."""
     if view.shape is None or view.stride is None or view.dtype is None:
         return size
     elements = math.prod(n if step else min(n, 1) for n, step in zip(view.shape, view.stride, strict=True))
-    return elements * item_size(view.dtype)
+    return elements * find_item_size(view.dtype)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..records.code import Argument, KernelDefinition, Launch, ModuleSource, Storage, TensorView, Values
-from .calls import DEEPEST_CALLS, dotted, partition_names, read_multi_kernels
-from .generated_text import CPP_SIGNATURE, Buffer, cpp_buffers, triton_buffers
+from .calls import DEEPEST_CALLS, list_partition_names, read_multi_kernels, write_dotted_name
+from .generated_text import CPP_SIGNATURE, Buffer, get_triton_buffers, list_cpp_buffers
 
 # The arguments of a launch that a module's text describes: storages, the views that share them, and their values.
 
@@ -73,7 +73,7 @@ class StorageView:
     @property
     def extent(self) -> tuple[int, int]:
         """The range of bytes of its storage that the view covers: the first byte, and the byte after the last."""
-        size, shape, stride = item_size(self.dtype or ""), self.shape or (), self.stride or ()
+        size, shape, stride = find_item_size(self.dtype or ""), self.shape or (), self.stride or ()
         start = self.offset * size
         if 0 in shape:
             return start, start
@@ -95,12 +95,12 @@ class Pointer:
 def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
     """The pointers of a kernel's signature in order; ``None`` if the signature cannot be read."""
     if kernel.language == "cpp":
-        entry, uses = CPP_SIGNATURE.search(kernel.source), cpp_buffers(kernel.source)
+        entry, uses = CPP_SIGNATURE.search(kernel.source), list_cpp_buffers(kernel.source)
         if entry is None or uses is None:
             return None
         pointers = (parameter for parameter in entry.group(1).split(",") if "*" in parameter)
         kinds = ((parameter.partition("*")[0].split() or [""])[-1] for parameter in pointers)
-        return [Pointer(_cpp_type(kind), use) for kind, use in zip(kinds, uses, strict=True)]
+        return [Pointer(_find_cpp_type(kind), use) for kind, use in zip(kinds, uses, strict=True)]
     found = _SIGNATURE.search(kernel.source)
     if found is None:
         return None
@@ -109,16 +109,16 @@ def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
     names = frozenset(re.findall(r"'(\w+)'", mutated.group(1))) if mutated else frozenset[str]()
     return [
         Pointer(_TRITON_TYPES.get(kind := signature[use.name][1:], kind), use)
-        for use in triton_buffers(signature, names, kernel.source)
+        for use in get_triton_buffers(signature, names, kernel.source)
     ]
 
 
-def _cpp_type(kind: str) -> str:
+def _find_cpp_type(kind: str) -> str:
     plain = kind.removeprefix("at::").lower()
     return _CPP_TYPES.get(plain, plain.removesuffix("_t"))
 
 
-def item_size(dtype: str) -> int:
+def find_item_size(dtype: str) -> int:
     """The bytes of an element, from the number of bits in the type's name; at least 1."""
     bits = _BITS.search(dtype)
     return max(1, int(bits.group()) // 8) if bits else 1
@@ -144,11 +144,11 @@ def describe_launch(
     views = [value for value in values if isinstance(value, StorageView)]
     described, regions = lay_out(views, sizes)
     storages = tuple(
-        _storage(described[members[0]].dtype, size, [pointers[member].use for member in members], device)
+        _make_storage(described[members[0]].dtype, size, [pointers[member].use for member in members], device)
         for size, members in regions
     )
     tensors = iter([Argument("tensor", tensor=tensor) for tensor in described])
-    arguments = tuple(next(tensors) if isinstance(value, StorageView) else _scalar(value) for value in values)
+    arguments = tuple(next(tensors) if isinstance(value, StorageView) else _make_scalar(value) for value in values)
     mutated = tuple(place for place, pointer in zip(places, pointers, strict=True) if pointer.use.written)
     return Launch(kernel.name, None, 1, (), storages, arguments, {}, mutated)
 
@@ -162,7 +162,7 @@ def lay_out(views: Sequence[StorageView], sizes: Sequence[int]) -> tuple[list[Te
     described: dict[int, TensorView] = {}
     regions = _find_regions(views, sizes)
     for number, (start, _, members) in enumerate(regions):
-        described.update({member: _tensor_view(views[member], number, start) for member in members})
+        described.update({member: _make_tensor_view(views[member], number, start) for member in members})
     return [described[index] for index in range(len(views))], [(size, members) for _, size, members in regions]
 
 
@@ -187,14 +187,14 @@ def _find_regions(views: Sequence[StorageView], sizes: Sequence[int]) -> list[tu
     return sorted(regions, key=lambda region: region[2][0])
 
 
-def _tensor_view(view: StorageView, storage: int, start: int) -> TensorView:
+def _make_tensor_view(view: StorageView, storage: int, start: int) -> TensorView:
     """A variable as a view of a region that begins at byte ``start`` of its storage."""
     dtype = view.dtype or ""
-    size = item_size(dtype)
+    size = find_item_size(dtype)
     return TensorView(storage, view.offset - start // size, view.shape or (), view.stride or (), dtype, size)
 
 
-def _storage(dtype: str, size: int, uses: Sequence[Buffer], device: str) -> Storage:
+def _make_storage(dtype: str, size: int, uses: Sequence[Buffer], device: str) -> Storage:
     # The text holds no bounds of whole numbers: zeros, as in Inductor's harness.
     cleared = any(use.cleared for use in uses) or all(use.output_only for use in uses)
     return Storage(size, dtype, device, ALIGNMENT, Values("normal" if is_drawn(dtype) and not cleared else "zeros"))
@@ -205,7 +205,7 @@ def is_drawn(dtype: str) -> bool:
     return "float" in dtype or "complex" in dtype
 
 
-def _scalar(value: int | float) -> Argument:
+def _make_scalar(value: int | float) -> Argument:
     if isinstance(value, bool):
         return Argument("bool", integer=int(value))
     return Argument("int", integer=value) if isinstance(value, int) else Argument("float", number=value)
@@ -282,7 +282,7 @@ class WrapperReader(ABC):
         }
         self._slices = read_argument_slices(tree)
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        self._partitions = partition_names(tree)
+        self._partitions = list_partition_names(tree)
         self._inputs = {item.name: item for item in source.inputs}
         self._device = source.device
         self._names: dict[str, Value] = {}
@@ -349,7 +349,7 @@ class WrapperReader(ABC):
         return self._new() if value is None else value
 
     def _call(self, call: ast.Call) -> None:
-        path = dotted(call.func)
+        path = write_dotted_name(call.func)
         name = path[0] if path else ""
         if name == "assert_size_stride" and len(call.args) >= 3 and isinstance(call.args[0], ast.Name):
             self._learn_shape(call.args[0].id, self._sizes_of(call.args[1]), self._sizes_of(call.args[2]))
@@ -409,13 +409,15 @@ class WrapperReader(ABC):
 
     def _result(self, call: ast.Call) -> Value | None:
         """The result of an allocation, a view, a function of the module or a library call; ``None`` if unknown."""
-        path = dotted(call.func)
+        path = write_dotted_name(call.func)
         name = path[0] if len(path) == 1 else self._partition(call.func)
         if name in self._functions:
             return self._enter(self._functions[name], tuple(self._known(node) for node in call.args))
         if _ALLOCATOR.fullmatch(name) and len(call.args) >= 2:
             places = [*call.args[2:], *(keyword.value for keyword in call.keywords)]
-            dtype = next((path[1] for path in map(dotted, places) if path[:1] == ("torch",) and len(path) == 2), None)
+            dtype = next(
+                (path[1] for path in map(write_dotted_name, places) if path[:1] == ("torch",) and len(path) == 2), None
+            )
             return self._new(self._sizes_of(call.args[0]), self._sizes_of(call.args[1]), dtype)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "as_strided" and len(call.args) == 2:
             padded = self._evaluate(call.func.value)  # a buffer with padded rows: empty_strided_cuda(…).as_strided(…)
@@ -430,7 +432,7 @@ class WrapperReader(ABC):
         return self._operator(call)
 
     def _partition(self, function: ast.expr) -> str:
-        if isinstance(function, ast.Subscript) and dotted(function.value) == ("self", "partitions"):
+        if isinstance(function, ast.Subscript) and write_dotted_name(function.value) == ("self", "partitions"):
             number = self._evaluate(function.slice)
             if isinstance(number, int) and 0 <= number < len(self._partitions):
                 return self._partitions[number]

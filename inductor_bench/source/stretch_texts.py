@@ -12,8 +12,8 @@ from ..errors import UsageError
 from ..records.code import KernelDefinition, Launch, TensorView
 from .edit_rules import GRID, STAGES, WARPS, launch_constants
 from .generated_text import find_statement, parse
-from .standalone_header import recorded_text
-from .standalone_writer import argument_types, is_own_harness, quoted
+from .standalone_header import write_recorded_facts
+from .standalone_writer import is_own_harness, list_argument_types, quote_source
 from .stretches import CallGroup, GroupCall
 
 PRODUCTS = ("aten.mm.out", "aten.addmm.out", "aten.bmm.out", "aten.baddbmm.out")
@@ -22,7 +22,7 @@ PRODUCTS = ("aten.mm.out", "aten.addmm.out", "aten.bmm.out", "aten.baddbmm.out")
 _SCALAR = ("float32", "float64", "float16", "bfloat16")
 
 
-def parameter_names(stretch: CallGroup) -> list[str]:
+def list_parameter_names(stretch: CallGroup) -> list[str]:
     """The names of the parameters of a kernel in the place of a stretch."""
     names = []
     for place in range(len(stretch.launch.arguments)):
@@ -76,7 +76,7 @@ class _Product:
         return "bias, a, b, out" if self.has_bias else "a, b, out"
 
 
-def _at(strides: Sequence[int], *names: str) -> str:
+def _write_offset(strides: Sequence[int], *names: str) -> str:
     """An offset in elements."""
     terms = [name if step == 1 else f"{name} * {step}" for name, step in zip(names, strides, strict=True) if step]
     return " + ".join(terms) or "0"
@@ -97,7 +97,7 @@ _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
 _ENTRY = re.compile(r'extern\s+"C"[^;{}()]*?\bvoid\s+kernel\s*\(')
 
 
-def cpp_start(stretch: CallGroup, sources: Sequence[str]) -> str:
+def write_cpp_start(stretch: CallGroup, sources: Sequence[str]) -> str:
     """The C++ text of a kernel that does what the calls of a stretch do.
 
     Args:
@@ -112,17 +112,19 @@ def cpp_start(stretch: CallGroup, sources: Sequence[str]) -> str:
     bodies, calls = [], []
     for number, (part, source) in enumerate(zip(stretch.parts, sources, strict=True)):
         text = _ENTRY.sub("static inline void run(", _INCLUDE.sub("", source)).strip("\n")
-        bodies.append(f"namespace part_{number}\n{{\n{text or _cpp_product(part)}\n}}\n")
-        calls.append(f"    part_{number}::run({', '.join(_passed(stretch, part))});\n")
-    types = list(starmap("{}{}".format, zip(_cpp_types(stretch, sources), parameter_names(stretch), strict=True)))
+        bodies.append(f"namespace part_{number}\n{{\n{text or _write_cpp_product(part)}\n}}\n")
+        calls.append(f"    part_{number}::run({', '.join(_list_passed_arguments(stretch, part))});\n")
+    types = list(
+        starmap("{}{}".format, zip(_list_cpp_types(stretch, sources), list_parameter_names(stretch), strict=True))
+    )
     head = f'extern "C" void kernel({", ".join(types)})\n'
     return "\n".join(["".join(includes), *bodies, f"{head}{{\n{''.join(calls)}}}\n"])
 
 
-def _cpp_types(stretch: CallGroup, sources: Sequence[str]) -> Iterator[str]:
+def _list_cpp_types(stretch: CallGroup, sources: Sequence[str]) -> Iterator[str]:
     known: dict[int, str] = {}
     for part, source in zip(stretch.parts, sources, strict=True):
-        for place, kind in zip(part.places, argument_types(source) if source else (), strict=False):
+        for place, kind in zip(part.places, list_argument_types(source) if source else (), strict=False):
             if place is not None:
                 known.setdefault(place, kind.removeprefix("const ").rstrip("* "))
     for place in range(len(stretch.launch.arguments)):
@@ -133,8 +135,8 @@ def _cpp_types(stretch: CallGroup, sources: Sequence[str]) -> Iterator[str]:
         yield f"{'' if place in stretch.launch.mutated else 'const '}{kind}* "
 
 
-def _passed(stretch: CallGroup, part: GroupCall) -> list[str]:
-    names = parameter_names(stretch)
+def _list_passed_arguments(stretch: CallGroup, part: GroupCall) -> list[str]:
+    names = list_parameter_names(stretch)
     every = [*part.launch.arguments, *part.launch.keywords.values()]
     if part.kernel is None:  # numbers stand in the text
         return [names[place] for place in part.places if place is not None]
@@ -144,12 +146,17 @@ def _passed(stretch: CallGroup, part: GroupCall) -> list[str]:
     ]
 
 
-def _cpp_product(part: GroupCall) -> str:
+def _write_cpp_product(part: GroupCall) -> str:
     made = _Product(part.launch)
     types = [_CPP_TYPES[one.tensor.dtype] for one in part.launch.arguments if one.tensor is not None]
+    left, right = _write_offset(made.a, "z", "m", "k"), _write_offset(made.b, "z", "k", "n")
     names = made.arguments.split(", ")
     given = [f"const {kind}* {name}" for kind, name in zip(types, names, strict=False)] + [f"{types[-1]}* out"]
-    bias = f"{made.beta} * static_cast<double>(bias[{_at(made.bias, 'z', 'm', 'n')}]) + " if made.has_bias else ""
+    bias = (
+        f"{made.beta} * static_cast<double>(bias[{_write_offset(made.bias, 'z', 'm', 'n')}]) + "
+        if made.has_bias
+        else ""
+    )
     scale = f"{made.alpha} * " if made.alpha != 1 else ""
     return f"""static inline void run({", ".join(given)})
 {{
@@ -159,8 +166,8 @@ def _cpp_product(part: GroupCall) -> str:
         for (int64_t n = 0; n < {made.n}; n++) {{
             double sum = 0;
             for (int64_t k = 0; k < {made.k}; k++)
-                sum += static_cast<double>(a[{_at(made.a, "z", "m", "k")}]) * b[{_at(made.b, "z", "k", "n")}];
-            out[{_at(made.out, "z", "m", "n")}] = {bias}{scale}sum;
+                sum += static_cast<double>(a[{left}]) * b[{right}];
+            out[{_write_offset(made.out, "z", "m", "n")}] = {bias}{scale}sum;
         }}
     }}
 }}"""
@@ -190,12 +197,12 @@ import triton.language as tl
 TILE = (64, 64, 32)
 
 
-def triton_name(stretch: CallGroup) -> str:
+def find_triton_name(stretch: CallGroup) -> str:
     """The name of the function that is launched in the place of a stretch."""
     return f"triton_edited_{stretch.id[:8]}"
 
 
-def triton_start(stretch: CallGroup, sources: Sequence[str], configs: Sequence[Mapping[str, int]]) -> str:
+def write_triton_start(stretch: CallGroup, sources: Sequence[str], configs: Sequence[Mapping[str, int]]) -> str:
     """The Triton text of a kernel that does what the calls of a stretch do.
 
     Args:
@@ -210,12 +217,12 @@ def triton_start(stretch: CallGroup, sources: Sequence[str], configs: Sequence[M
     alone = len(stretch.parts) == 1
     grid = (1, 1, 1)
     for number, (part, source, config) in enumerate(zip(stretch.parts, sources, configs, strict=True)):
-        given = ", ".join(_passed(stretch, part))
+        given = ", ".join(_list_passed_arguments(stretch, part))
         if part.kernel is None:
-            text, blocks = _triton_product(part, number)
+            text, blocks = _write_triton_product(part, number)
             bodies.append(text)
         else:
-            text, more, blocks, constants = _triton_part(part.kernel, source, number, config, part.launch)
+            text, more, blocks, constants = _write_triton_part(part.kernel, source, number, config, part.launch)
             bodies.append(text)
             imports += more
             given = ", ".join([given, *constants])
@@ -223,15 +230,15 @@ def triton_start(stretch: CallGroup, sources: Sequence[str], configs: Sequence[M
             grid = blocks
             lines.append(f"    part_0({given}, tl.program_id(0), tl.program_id(1), tl.program_id(2))")
         else:
-            lines += [*(["    tl.debug_barrier()"] if number else []), *_loops(f"part_{number}({given}", blocks)]
-    parameters = ", ".join(parameter_names(stretch))
+            lines += [*(["    tl.debug_barrier()"] if number else []), *_write_loops(f"part_{number}({given}", blocks)]
+    parameters = ", ".join(list_parameter_names(stretch))
     warps = max([4, *(config.get("num_warps", 4) for config in configs)])
     head = f"{GRID} = {grid}\n{WARPS} = {warps}\n{STAGES} = 1\n"
-    kernel = f"@triton.jit\ndef {triton_name(stretch)}({parameters}):\n" + "\n".join(lines) + "\n"
+    kernel = f"@triton.jit\ndef {find_triton_name(stretch)}({parameters}):\n" + "\n".join(lines) + "\n"
     return "\n".join(["".join(dict.fromkeys(imports)), head, *(f"\n{body}" for body in bodies), "\n" + kernel])
 
 
-def _loops(call: str, blocks: tuple[int, int, int]) -> Iterator[str]:
+def _write_loops(call: str, blocks: tuple[int, int, int]) -> Iterator[str]:
     indent, names = "    ", list[str]()
     for axis, count in reversed([*zip(_AXES, blocks, strict=True)]):
         names.insert(0, f"{axis}_block" if count > 1 else "0")
@@ -241,7 +248,7 @@ def _loops(call: str, blocks: tuple[int, int, int]) -> Iterator[str]:
     yield f"{indent}{call}, {', '.join(names)})"
 
 
-def _triton_part(
+def _write_triton_part(
     kernel: KernelDefinition, source: str, number: int, config: Mapping[str, int], launch: Launch
 ) -> tuple[str, list[str], tuple[int, int, int], list[str]]:
     """A generated kernel as a function that gets the numbers of its block; also its imports, the numbers of its blocks,
@@ -250,7 +257,13 @@ def _triton_part(
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not is_own_harness(node)]
     found = next((node for node in functions if node.name == kernel.event_name), None)
     grid = _GRIDS.search(source)
-    if found is None or _kind(found) not in _KINDS or grid is None or grid[1] not in _PLAIN_GRIDS or len(functions) > 1:
+    if (
+        found is None
+        or _find_kind(found) not in _KINDS
+        or grid is None
+        or grid[1] not in _PLAIN_GRIDS
+        or len(functions) > 1
+    ):
         raise UsageError(
             f"{kernel.name} cannot be a part of a group: only pointwise kernels, reductions and products can",
             "leave it out",
@@ -266,7 +279,9 @@ def _triton_part(
             "wrong-target",
         )
     values = dict(zip(names, [one.plain() for one in launch.arguments], strict=False))
-    blocks = tuple(-(-int(values.get(f"{axis}numel", 1) or 1) // _block(source, axis, config)) for axis in _AXES)
+    blocks = tuple(
+        -(-int(values.get(f"{axis}numel", 1) or 1) // _find_block_size(source, axis, config)) for axis in _AXES
+    )
     lines = source.split("\n")[found.body[0].lineno - 1 : found.end_lineno]
     body = re.sub(r"tl\.program_id\((\d)\)", lambda place: f"{_AXES[int(place[1])]}_block", "\n".join(lines))
     given = [f"{name}: tl.constexpr" if name in constants else name for name in names]
@@ -278,19 +293,19 @@ def _triton_part(
     return (head + body + "\n", used, (blocks[0], blocks[1], blocks[2]), [str(config[name]) for name in constants])
 
 
-def _kind(function: ast.FunctionDef) -> str:
+def _find_kind(function: ast.FunctionDef) -> str:
     called = [ast.unparse(each.func) for each in function.decorator_list if isinstance(each, ast.Call)]
     return next((name.partition(".")[2] for name in called if name.startswith("triton_heuristics.")), "")
 
 
-def _block(source: str, axis: str, config: Mapping[str, int]) -> int:
+def _find_block_size(source: str, axis: str, config: Mapping[str, int]) -> int:
     """The size of a block in a direction."""
     name = f"{axis.upper()}BLOCK"
     fixed = re.search(rf"\b{name}\s*:\s*tl\.constexpr\s*=\s*(\d+)", source)
     return int(fixed[1]) if fixed else config.get(name, 1)
 
 
-def _triton_product(part: GroupCall, number: int) -> tuple[str, tuple[int, int, int]]:
+def _write_triton_product(part: GroupCall, number: int) -> tuple[str, tuple[int, int, int]]:
     made = _Product(part.launch)
     if made.dtype == "float64":
         raise UsageError(
@@ -299,10 +314,10 @@ def _triton_product(part: GroupCall, number: int) -> tuple[str, tuple[int, int, 
     rows, columns, depth = TILE
     blocks = (-(-made.m // rows), -(-made.n // columns), made.batch)
     scaled = f"{made.alpha} * sum" if made.alpha != 1 else "sum"
-    bias = f"bias + ({_at(made.bias, 'z_block', 'm', 'n')}) + tl.zeros_like(m * n)"
+    bias = f"bias + ({_write_offset(made.bias, 'z_block', 'm', 'n')}) + tl.zeros_like(m * n)"
     added = f"\n    sum = {made.beta} * tl.load({bias}, mask=inside, other=0.0).to(tl.float32) + {scaled}"
-    a, b = _at(made.a, "z_block", "m", "row"), _at(made.b, "z_block", "column", "n")
-    out = f"out + ({_at(made.out, 'z_block', 'm', 'n')})"
+    a, b = _write_offset(made.a, "z_block", "m", "row"), _write_offset(made.b, "z_block", "column", "n")
+    out = f"out + ({_write_offset(made.out, 'z_block', 'm', 'n')})"
     return (
         f"""@triton.jit
 def part_{number}({made.arguments}, x_block, y_block, z_block):
@@ -322,7 +337,9 @@ def part_{number}({made.arguments}, x_block, y_block, z_block):
     )
 
 
-def launched_text(source: str, facts: Mapping[str, Any], device: int | str = "torch.cuda.current_device()") -> str:
+def write_launched_source(
+    source: str, facts: Mapping[str, Any], device: int | str = "torch.cuda.current_device()"
+) -> str:
     """A Triton kernel of a file in the form in which Inductor's launcher takes it.
 
     Args:
@@ -362,7 +379,7 @@ def launch_facts(stretch: CallGroup) -> Mapping[str, Any]:
         raise UsageError(f"{unknown} has no type in Triton here", "choose another call", "wrong-target")
     aligned = [stretch.launch.storages[view.storage].alignment % 16 == 0 for view in views]
     return {
-        "name": triton_name(stretch),
+        "name": find_triton_name(stretch),
         "types": [f"*{_TRITON_TYPES[view.dtype]}" for view in views],
         "divisible": [
             place for place, view in enumerate(views) if aligned[place] and view.offset * view.itemsize % 16 == 0
@@ -381,20 +398,20 @@ STEM = os.path.basename(__file__).removesuffix(".py")
 """
 
 
-def joined_text(recorded: Mapping[str, Any], parts: Sequence[str]) -> str:
+def join_parts(recorded: Mapping[str, Any], parts: Sequence[str]) -> str:
     """The text of a file that makes several calls one after the other.
 
     Args:
         recorded: its ``RECORDED``, with the launch of the whole and the ``device_type``.
         parts: the text of the standalone file of each call, whose launch has the storages of the whole.
     """
-    texts = "\n".join(f"    {quoted(text)}," for text in parts)
+    texts = "\n".join(f"    {quote_source(text)}," for text in parts)
     head = "from __future__ import annotations\n"
-    return "\n".join([head, recorded_text(dict(recorded)), f"PARTS = [\n{texts}\n]", _JOINED_TAIL])
+    return "\n".join([head, write_recorded_facts(dict(recorded)), f"PARTS = [\n{texts}\n]", _JOINED_TAIL])
 
 
-def joined_parts(text: str) -> list[str]:
-    """The parts of a text of :func:`joined_text`."""
+def split_joined_parts(text: str) -> list[str]:
+    """The parts of a text of :func:`join_parts`."""
     found = find_statement(text, re.compile(r"^PARTS = ", re.MULTILINE))
     assert isinstance(found, ast.Assign)
     return [str(one) for one in ast.literal_eval(found.value)]

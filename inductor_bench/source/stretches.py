@@ -16,11 +16,11 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..records.code import Argument, KernelDefinition, Launch, ModuleSource, Storage, TensorView, Values
-from .calls import dotted, find_entry
+from .calls import find_entry, write_dotted_name
 from .generated_text import Buffer
 from .module_reader import parse_module
 from .static_calls import LaunchReader, call_parts
-from .static_wrapper import ALIGNMENT, KernelCall, StorageView, Value, is_drawn, item_size, lay_out
+from .static_wrapper import ALIGNMENT, KernelCall, StorageView, Value, find_item_size, is_drawn, lay_out
 
 # The calls of a module that can be in a stretch.
 
@@ -141,7 +141,13 @@ class CallGroup:
             for view in map(_view, self.launch.arguments)
         ]
         calls = [
-            [part.target, [_plain(one, place) for one, place in zip(_every(part.launch), part.places, strict=True)]]
+            [
+                part.target,
+                [
+                    _make_plain_argument(one, place)
+                    for one, place in zip(_list_arguments(part.launch), part.places, strict=True)
+                ],
+            ]
             for part in self.parts
         ]
         text = json.dumps([calls, views, self.required, self.launch.mutated])
@@ -158,11 +164,11 @@ def _view(argument: Argument) -> TensorView:
     return argument.tensor
 
 
-def _every(launch: Launch) -> list[Argument]:
+def _list_arguments(launch: Launch) -> list[Argument]:
     return [*launch.arguments, *launch.keywords.values()]
 
 
-def _plain(argument: Argument, place: int | None) -> Any:
+def _make_plain_argument(argument: Argument, place: int | None) -> Any:
     return {"argument": place} if place is not None else argument.plain()
 
 
@@ -210,7 +216,7 @@ class StretchReader:
             )
         if len(others) != len(sites) or not sites or any(call.conditional for call in others):
             raise InductorBenchError("these calls run more than once, or never")
-        block = _Block(*_body_with(self._tree, first, last), [site.line for site in sites])
+        block = _Block(*_find_body(self._tree, first, last), [site.line for site in sites])
         return _join(sites, self._sizes, self._source.device, block)
 
 
@@ -254,7 +260,7 @@ def _join(sites: Sequence[Site], sizes: Sequence[int], device: str, block: _Bloc
     name = sites[0].name if len(sites) == 1 else f"{sites[0].name}..{sites[-1].name}"
     whole = Launch(name, None, 1, (), tuple(storages), arguments, {}, written)
     places = {spot: place for place, one in enumerate(ordered) for spot in one.places}
-    parts = tuple(_part(site, number, whole, places) for number, site in enumerate(sites))
+    parts = tuple(_make_part(site, number, whole, places) for number, site in enumerate(sites))
     dropped = {one.view.storage for one in scratch if one.is_fresh} - {
         one.view.storage for one in given if one not in scratch
     }
@@ -290,16 +296,16 @@ def _note(given: list[_Given], view: StorageView, site: Site, place: int, use: B
     found.places.append((number, place))
 
 
-def _part(site: Site, number: int, whole: Launch, places: Mapping[tuple[int, int], int]) -> GroupCall:
+def _make_part(site: Site, number: int, whole: Launch, places: Mapping[tuple[int, int], int]) -> GroupCall:
     where = tuple(places.get((number, place)) for place in range(len(site.values)))
     arguments = [
-        whole.arguments[at] if at is not None else _constant(value)
+        whole.arguments[at] if at is not None else _make_constant(value)
         for at, value in zip(where, site.values, strict=True)
     ]
     views = iter(view for view in site.values if isinstance(view, StorageView))
     for place, at in enumerate(where):
         if at is not None:
-            arguments[place] = _seen_as(arguments[place], next(views))
+            arguments[place] = _view_argument(arguments[place], next(views))
     tensors = [place for place, at in enumerate(where) if at is not None]
     mutated = tuple(place for place, use in zip(tensors, site.uses, strict=True) if use.written)
     count = len(arguments) - len(site.keywords)
@@ -309,13 +315,13 @@ def _part(site: Site, number: int, whole: Launch, places: Mapping[tuple[int, int
     return GroupCall(site.kernel, launch, site.line, where, site.uses)
 
 
-def _seen_as(argument: Argument, view: StorageView) -> Argument:
+def _view_argument(argument: Argument, view: StorageView) -> Argument:
     """The same memory with the shape that a call sees."""
     tensor = replace(_view(argument), shape=view.shape or (), stride=view.stride or ())
-    return replace(argument, tensor=replace(tensor, itemsize=item_size(tensor.dtype)))
+    return replace(argument, tensor=replace(tensor, itemsize=find_item_size(tensor.dtype)))
 
 
-def _constant(value: Value | None) -> Argument:
+def _make_constant(value: Value | None) -> Argument:
     if isinstance(value, bool):
         return Argument("bool", integer=int(value))
     return Argument("float", number=value) if isinstance(value, float) else Argument("int", integer=int(value or 0))  # type: ignore[arg-type]
@@ -339,14 +345,14 @@ class _Block:
         places = [place for place, one in enumerate(body) if isinstance(one, ast.Expr) and one.lineno in lines]
         self.begin, self.end = places[0], places[-1] + 1
         self.inside = body[self.begin : self.end]
-        leaves = list(_leaves(function.body))
+        leaves = list(_list_statements(function.body))
         self.before = leaves[: leaves.index(self.inside[0])]
         self.after = leaves[leaves.index(self.inside[-1]) + 1 :]
         strange = next((one for one in self.inside if not self._is_known(one)), None)
         if strange is not None:
             raise InductorBenchError(f"`{ast.unparse(strange)}` stands between these calls")
         assigned = [one for one in self.inside if isinstance(one, ast.Assign) and not _is_stream(one)]
-        made = [name for one in assigned for name in _targets(one)]
+        made = [name for one in assigned for name in _list_targets(one)]
         if len(made) != len(set(made)):
             raise InductorBenchError("a variable between these calls is assigned more than once")
 
@@ -358,28 +364,34 @@ class _Block:
     def fate(self, storage: int, given: Sequence[_Given]) -> tuple[bool, bool]:
         """Whether a memory is allocated for the stretch, and whether it is read after it."""
         names = self.names_of(storage, given)
-        earlier = [one for one in self.before if _reads(one, names)]
+        earlier = [one for one in self.before if _list_reads(one, names)]
         fresh = not earlier and any(
-            _is_allocation(one) and set(_targets(one)) & names
+            _is_allocation(one) and set(_list_targets(one)) & names
             for one in (*self.before, *self.inside)
             if isinstance(one, ast.Assign)
         )
-        return fresh, any(_reads(one, names) for one in self.after)
+        return fresh, any(_list_reads(one, names) for one in self.after)
 
     def names_of(self, storage: int, given: Sequence[_Given]) -> set[str]:
         """The variables of a memory."""
-        names = {_root(ast.parse(one.expression, mode="eval").body) for one in given if one.view.storage == storage}
+        names = {
+            _find_root(ast.parse(one.expression, mode="eval").body) for one in given if one.view.storage == storage
+        }
         while True:
             more = set(names)
             for one in (*self.before, *self.inside, *self.after):
-                if isinstance(one, ast.Assign) and _is_alias(one) and {*_targets(one), _root(one.value)} & more:
-                    more |= {*_targets(one), _root(one.value)}
+                if (
+                    isinstance(one, ast.Assign)
+                    and _is_alias(one)
+                    and {*_list_targets(one), _find_root(one.value)} & more
+                ):
+                    more |= {*_list_targets(one), _find_root(one.value)}
             if more == names:
                 return names - {""}
             names = more
 
 
-def _leaves(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of a block and of the blocks in it, in order; of one with blocks what stands before these."""
     for statement in body:
         blocks = [getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody")]
@@ -391,39 +403,47 @@ def _leaves(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 heads = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, ast.AST)]
                 yield from (ast.Expr(node) for head in heads for node in ast.walk(head) if isinstance(node, ast.Name))
         for block in blocks:
-            yield from _leaves(block)
+            yield from _list_statements(block)
 
 
-def _targets(statement: ast.Assign) -> list[str]:
+def _list_targets(statement: ast.Assign) -> list[str]:
     return [node.id for node in statement.targets if isinstance(node, ast.Name)]
 
 
-def _root(node: ast.expr) -> str:
+def _find_root(node: ast.expr) -> str:
     """The variable of an expression that is one, or a view of one."""
-    if isinstance(node, ast.Call) and dotted(node.func) == ("reinterpret_tensor",) and node.args:
-        return _root(node.args[0])
+    if isinstance(node, ast.Call) and write_dotted_name(node.func) == ("reinterpret_tensor",) and node.args:
+        return _find_root(node.args[0])
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_stream(statement: ast.Assign) -> bool:
-    return isinstance(statement.value, ast.Call) and dotted(statement.value.func) == (_STREAM,)
+    return isinstance(statement.value, ast.Call) and write_dotted_name(statement.value.func) == (_STREAM,)
 
 
 def _is_alias(statement: ast.Assign) -> bool:
-    return bool(_targets(statement)) and bool(_root(statement.value))
+    return bool(_list_targets(statement)) and bool(_find_root(statement.value))
 
 
 def _is_allocation(statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and dotted(value.func)[-1:] != () and dotted(value.func)[-1] in _ALLOCATORS
+    return (
+        isinstance(value, ast.Call)
+        and write_dotted_name(value.func)[-1:] != ()
+        and write_dotted_name(value.func)[-1] in _ALLOCATORS
+    )
 
 
 def _is_assertion(statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Call) and dotted(value.func)[-1:] != () and dotted(value.func)[-1] in _ASSERTIONS
+    return (
+        isinstance(value, ast.Call)
+        and write_dotted_name(value.func)[-1:] != ()
+        and write_dotted_name(value.func)[-1] in _ASSERTIONS
+    )
 
 
-def _reads(statement: ast.stmt, names: Collection[str]) -> bool:
+def _list_reads(statement: ast.stmt, names: Collection[str]) -> bool:
     """Whether a statement does more with one of the variables than to name, delete or allocate it."""
     if isinstance(statement, ast.Delete) or _is_assertion(statement):
         return False
@@ -432,7 +452,7 @@ def _reads(statement: ast.stmt, names: Collection[str]) -> bool:
     return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(statement))
 
 
-def _blocks(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef | None, list[ast.stmt]]]:
+def _list_blocks(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef | None, list[ast.stmt]]]:
     """The blocks of all functions, each with its function."""
 
     def inside(node: ast.AST, function: ast.FunctionDef | None) -> Iterator[tuple[ast.FunctionDef | None, Any]]:
@@ -446,8 +466,8 @@ def _blocks(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef | None, list[ast.st
     yield from inside(tree, None)
 
 
-def _body_with(tree: ast.Module, first: int, last: int) -> tuple[ast.FunctionDef, list[ast.stmt]]:
-    for function, body in _blocks(tree):
+def _find_body(tree: ast.Module, first: int, last: int) -> tuple[ast.FunctionDef, list[ast.stmt]]:
+    for function, body in _list_blocks(tree):
         lines = {one.lineno for one in body if isinstance(one, ast.Expr)}
         if function is not None and {first, last} <= lines:
             return function, body
@@ -481,7 +501,7 @@ def replace_calls(text: str, places: Sequence[Replaced]) -> tuple[ast.Module, st
     tree = ast.parse(text)
     name, line = "", 0
     for place in places:
-        function, body = _body_with(tree, place.first, place.last)
+        function, body = _find_body(tree, place.first, place.last)
         name, line = function.name, function.lineno
         stretch, ours = place.stretch, [part.line for part in place.stretch.parts]
         block = _Block(function, body, ours)
@@ -502,10 +522,14 @@ def _is_of(statement: ast.stmt, names: Collection[str]) -> bool:
     """Whether a statement only makes, names or deletes variables of memory that is not needed any more."""
     if isinstance(statement, ast.Delete):
         return bool(names) and all(isinstance(node, ast.Name) and node.id in names for node in statement.targets)
-    return isinstance(statement, ast.Assign) and bool(_targets(statement)) and set(_targets(statement)) <= set(names)
+    return (
+        isinstance(statement, ast.Assign)
+        and bool(_list_targets(statement))
+        and set(_list_targets(statement)) <= set(names)
+    )
 
 
-def code_of(tree: ast.Module, path: str, name: str, line: int) -> CodeType:
+def find_code(tree: ast.Module, path: str, name: str, line: int) -> CodeType:
     """The code of a function of a module."""
     waiting: list[CodeType] = [compile(tree, path, "exec")]
     while waiting:

@@ -25,11 +25,11 @@ from .compile_log import (
     FunctionLog,
     ObjectName,
     SkippedFrame,
-    joined,
+    join_functions,
     read_graph_break,
     read_skipped_frame,
     read_source_lines,
-    text_of,
+    read_text_value,
 )
 from .generated_text import parse
 from .layers import LAYERS, read_layers
@@ -88,17 +88,17 @@ class SourceFunction:
 FunctionsOf = Callable[[str], tuple[SourceFunction, ...]]
 
 
-def compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
+def find_compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
     """The class of the object whose method, or which itself, was compiled; empty for a function outside of classes."""
     if frame.is_wrapper or frame.class_name:
         return frame.class_name
     resumed = _RESUMED.fullmatch(frame.name)
     name = resumed["function"] if resumed else frame.name
     line = int(resumed["line"]) if resumed else frame.line
-    return _class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
+    return _find_class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
 
 
-def compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_name: str = "") -> str:
+def find_compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_name: str = "") -> str:
     """``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
 
     The name is empty if it would not identify the function: for Dynamo's wrapper around a plain function, and for a
@@ -116,7 +116,7 @@ def compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_name: 
     line = int(resumed["line"]) if resumed else frame.line
     if not _NAME.fullmatch(name):
         return ""
-    class_name = compiled_class(frame, functions_of)
+    class_name = find_compiled_class(frame, functions_of)
     if not class_name and name in _ROLES:
         return ""
     words = f"{class_name}.{name}" if class_name else name
@@ -132,12 +132,12 @@ def read_functions(file: str) -> tuple[SourceFunction, ...]:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the program's own source
-            return tuple(_functions(parse(text), ""))
+            return tuple(_list_functions(parse(text), ""))
     except (OSError, InductorBenchError):
         return ()
 
 
-def _class_in_source(functions: tuple[SourceFunction, ...], name: str, line: object, *, inside: bool) -> str:
+def _find_class_in_source(functions: tuple[SourceFunction, ...], name: str, line: object, *, inside: bool) -> str:
     if not isinstance(line, int):
         return ""
     found = [
@@ -149,14 +149,14 @@ def _class_in_source(functions: tuple[SourceFunction, ...], name: str, line: obj
     return max(found, key=lambda function: function.first_line).class_name if found else ""
 
 
-def _functions(node: ast.AST, class_name: str) -> Iterator[SourceFunction]:
+def _list_functions(node: ast.AST, class_name: str) -> Iterator[SourceFunction]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
             yield SourceFunction(class_name, child.name, first, child.end_lineno or child.lineno)
-            yield from _functions(child, "")
+            yield from _list_functions(child, "")
         else:
-            yield from _functions(child, child.name if isinstance(child, ast.ClassDef) else class_name)
+            yield from _list_functions(child, child.name if isinstance(child, ast.ClassDef) else class_name)
 
 
 # Reads torch's structured trace (``TORCH_TRACE``): compiled modules, graph breaks, recompilations, compile times.
@@ -287,8 +287,10 @@ class _TraceProcess:
             if log is not None and entry.frame[1] is not None:
                 log.take_reasons(entry.frame[1], entry.payload)
         elif entry.artifact == "torch_version":
-            version = _json(entry.payload)
-            self.torch_version = text_of(version.get("pytorch_version")) or None if isinstance(version, dict) else None
+            version = _read_json(entry.payload)
+            self.torch_version = (
+                read_text_value(version.get("pytorch_version")) or None if isinstance(version, dict) else None
+            )
         elif "aot_forward_graph" in head:
             self._pending_roles[entry.frame] = ["forward", "backward"]
         elif "aot_inference_graph" in head:
@@ -298,7 +300,7 @@ class _TraceProcess:
                 case [str(text), int(number)]:
                     self._strings[number] = text
         elif "chromium_event" in head:
-            self.clock.take(_json(entry.payload), self._owner(entry))
+            self.clock.take(_read_json(entry.payload), self._owner(entry))
         elif "dynamo_start" in head:
             self._take_frame(entry)
         elif "compilation_metrics" in head:
@@ -316,7 +318,7 @@ class _TraceProcess:
         said = read_header(entry.payload).role
         code = CapturedCode(
             # A module that could not be written has no path.
-            path=text_of(about.get("file_path")) or text_of(about.get("filename")),
+            path=read_text_value(about.get("file_path")) or read_text_value(about.get("filename")),
             text=entry.payload,
             frame_id=frame_id,
             frame_compile_id=frame_compile_id,
@@ -330,7 +332,7 @@ class _TraceProcess:
         self.writers.append((code.path, entry.head["pid"]))
 
     def _take_stacks(self, entry: _Entry) -> None:
-        stacks = _json(entry.payload)
+        stacks = _read_json(entry.payload)
         if not isinstance(stacks, dict) or not stacks:
             return
         # Forward and backward share a frame: the entry belongs to the latest module with these handles.
@@ -340,7 +342,7 @@ class _TraceProcess:
                 continue
             handles = set(_HANDLES.findall(code.text))
             found = {
-                key: read_source_lines(text_of(line) for line in value)
+                key: read_source_lines(read_text_value(line) for line in value)
                 for key, value in stacks.items()
                 if key in handles and isinstance(value, list)
             }
@@ -349,7 +351,7 @@ class _TraceProcess:
                 return
 
     def _take_layers(self, entry: _Entry) -> None:
-        mapping = _json(entry.payload)
+        mapping = _read_json(entry.payload)
         note = mapping.get(LAYERS) if isinstance(mapping, dict) else None
         if not isinstance(note, dict) or not isinstance(note.get("kernels"), dict):
             return
@@ -422,7 +424,7 @@ class _TraceProcess:
             self._starts[entry.frame] = self._starts.get(entry.frame, 0) + 1
 
     def _recompile(self, entry: _Entry) -> str:
-        reasons = _json(entry.payload)
+        reasons = _read_json(entry.payload)
         text = reasons[0] if isinstance(reasons, list) and reasons else entry.payload
         reason = re.sub(r"\s{2,}", "  ", str(text).strip().partition("\n")[0])
         frame = self._frames.get(entry.frame[0])
@@ -457,7 +459,7 @@ def read_structured_trace(folder: Path, objects: Mapping[Compilation, ObjectName
     """
     processes = [_read_process(file, objects or {}) for file in _trace_files(folder)]
     functions_of = functools.cache(read_functions)
-    codes = [_described(*one, functions_of) for process in processes for one in process.in_order()]
+    codes = [_describe_code(*one, functions_of) for process in processes for one in process.in_order()]
     keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
     phases = [process.clock.phases() for process in processes]
     versions = [process.torch_version for process in processes if process.torch_version]
@@ -470,17 +472,17 @@ def read_structured_trace(folder: Path, objects: Mapping[Compilation, ObjectName
         compile_phases=max(phases, key=total_s, default=()),
         skipped=tuple(dict.fromkeys(frame for process in processes for frame in process.skipped)),
         compilations=tuple(one for number, process in enumerate(processes) for one in process.compilations(number)),
-        functions=joined(log.function for process in processes for log in process.functions.values()),
+        functions=join_functions(log.function for process in processes for log in process.functions.values()),
     )
 
 
-def _described(
+def _describe_code(
     code: CapturedCode, frame: CompiledFrame | None, note: object, functions_of: FunctionsOf
 ) -> CapturedCode:
     """The module with the name of its function, and with its layers."""
     handles = set(_HANDLES.findall(code.text)) if note else set()
-    of_class = compiled_class(frame, functions_of) if frame else ""
-    name = compiled_name(frame, functions_of, code.object_name) if frame else ""
+    of_class = find_compiled_class(frame, functions_of) if frame else ""
+    name = find_compiled_name(frame, functions_of, code.object_name) if frame else ""
     return replace(code, compiled_name=name, layers=read_layers(note, handles, of_class))
 
 
@@ -496,27 +498,27 @@ def _trace_files(folder: Path) -> list[Path]:
             "run the program with TORCH_TRACE set to a folder; a program that compiles nothing writes none",
             "nothing-compiled",
         )
-    return sorted(files, key=_first_line)
+    return sorted(files, key=_read_first_line)
 
 
-def _first_line(file: Path) -> tuple[int, str]:
+def _read_first_line(file: Path) -> tuple[int, str]:
     # Sort key: processes without a rank first, by their start; then ranks in order.
     rank = _RANK.search(file.name)
-    return (int(rank.group(1)) if rank else -1, next(_lines(file), "")[:21])
+    return (int(rank.group(1)) if rank else -1, next(_read_lines(file), "")[:21])
 
 
 def _read_process(file: Path, objects: Mapping[Compilation, ObjectName]) -> _TraceProcess:
     rank = _RANK.search(file.name)
     process = _TraceProcess(int(rank.group(1)) if rank else None, objects=objects)
-    for entry in _entries(file):
+    for entry in _read_entries(file):
         process.take(entry)
     return process
 
 
-def _entries(file: Path) -> Iterator[_Entry]:
+def _read_entries(file: Path) -> Iterator[_Entry]:
     head: dict[str, Any] | None = None
     payload: list[str] = []
-    for line in _lines(file):
+    for line in _read_lines(file):
         if line.startswith("\t"):
             if head is not None:
                 payload.append(line[1:])
@@ -539,7 +541,7 @@ def _parse_header(line: str) -> dict[str, Any] | None:
     if not any(name in line for name in _WANTED):
         return None
     match = _HEADER.match(line)
-    parsed = _json(match.group(2)) if match else None
+    parsed = _read_json(match.group(2)) if match else None
     if match is None or not isinstance(parsed, dict):
         return None
     # A value of another type than torch's is dropped.
@@ -547,7 +549,7 @@ def _parse_header(line: str) -> dict[str, Any] | None:
     return known | {"pid": int(match.group(1)) if match.group(1) else None}
 
 
-def _lines(file: Path) -> Iterator[str]:
+def _read_lines(file: Path) -> Iterator[str]:
     opener = gzip.open if file.suffix == ".gz" else open
     try:
         with opener(file, "rt", encoding="utf-8", errors="replace", newline="\n") as stream:
@@ -558,7 +560,7 @@ def _lines(file: Path) -> Iterator[str]:
         raise InductorBenchError(f"{file} cannot be read: {error}", name="unreadable") from None
 
 
-def _json(text: str) -> Any:
+def _read_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -573,7 +575,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LINE = re.compile(r"Compiled module path: *([^\s\0][^\0]{0,4095}?\.py)(?=[\s'\"]|$|Compiled)")
 
 
-def printed_module_paths(text: str) -> tuple[str, ...]:
+def find_printed_module_paths(text: str) -> tuple[str, ...]:
     """The distinct paths of the ``Compiled module path:`` lines, in order.
 
     The lines may have prefixes (ranks, log levels, time stamps) and colour codes.

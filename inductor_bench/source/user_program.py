@@ -90,7 +90,9 @@ class UserFiles:
     def _lines(self, call: UserCall) -> _CallLines:
         if call not in self._found:
             path = self._path(call)
-            self._found[call] = _lines_of_call(path, call) if path is not None else _CallLines(_first_line(call))
+            self._found[call] = (
+                _find_lines_of_call(path, call) if path is not None else _CallLines(_find_first_line(call))
+            )
         return self._found[call]
 
     def _path(self, call: UserCall) -> Path | None:
@@ -115,20 +117,20 @@ class _CallLines(NamedTuple):
     is_call: bool = False  # whether ``sure`` is the line of the call
 
 
-def _first_line(call: UserCall) -> int | None:
+def _find_first_line(call: UserCall) -> int | None:
     return None if call.function == _FILE else call.line
 
 
-def _lines_of_call(path: Path, call: UserCall) -> _CallLines:
+def _find_lines_of_call(path: Path, call: UserCall) -> _CallLines:
     tree = _parse(path)
     if tree is None:
-        return _CallLines(_first_line(call))
+        return _CallLines(_find_first_line(call))
     resumed = _RESUMED.fullmatch(call.function)
     if resumed is not None:
         call = call._replace(function=resumed["function"], line=int(resumed["line"]))
-    function = tree if call.function == _FILE else _function(tree, call)
-    calls = list(_calls_by_line(function)) if function is not None else []
-    made = _made(tree)
+    function = tree if call.function == _FILE else _find_function(tree, call)
+    calls = list(_group_calls_by_line(function)) if function is not None else []
+    made = _find_made_objects(tree)
     several: tuple[int, ...] = ()
     for called in call.called:
         names, constructed = made.get(called, (set(), set()))
@@ -145,7 +147,7 @@ def _lines_of_call(path: Path, call: UserCall) -> _CallLines:
         return _CallLines(None)
     if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return _CallLines(function.lineno, several)
-    return _CallLines(_first_line(call), several)
+    return _CallLines(_find_first_line(call), several)
 
 
 def _is_repeated(function: ast.AST, line: int) -> bool:
@@ -168,7 +170,7 @@ def _is_cell(path: Path) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _made(tree: ast.Module) -> dict[str, tuple[set[str], set[int]]]:
+def _find_made_objects(tree: ast.Module) -> dict[str, tuple[set[str], set[int]]]:
     """The variables and attributes to which a file assigns an object, and the lines that do, by the class."""
     found: dict[str, tuple[set[str], set[int]]] = {}
     for node in ast.walk(tree):
@@ -181,18 +183,18 @@ def _made(tree: ast.Module) -> dict[str, tuple[set[str], set[int]]]:
         for place, made in pairs:
             name = place.attr if isinstance(place, ast.Attribute) else getattr(place, "id", None)
             if name is not None and isinstance(made, ast.Call):
-                names, lines = found.setdefault(_called_name(made), (set(), set()))
+                names, lines = found.setdefault(_find_called_name(made), (set(), set()))
                 names.add(name)
-                if _called_name(made)[:1].isupper():  # a class
+                if _find_called_name(made)[:1].isupper():  # a class
                     lines.add(made.func.end_lineno or made.lineno)
     return found
 
 
-def _called_name(call: ast.Call) -> str:
+def _find_called_name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _function(tree: ast.Module, call: UserCall) -> ast.AST | None:
+def _find_function(tree: ast.Module, call: UserCall) -> ast.AST | None:
     """The innermost function of the call's name that holds its line. A decorator belongs to its function."""
     found: ast.AST | None = None
     for node in ast.walk(tree):
@@ -203,7 +205,7 @@ def _function(tree: ast.Module, call: UserCall) -> ast.AST | None:
     return found
 
 
-def _calls_by_line(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
+def _group_calls_by_line(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
     """The lines of calls and operations in a function or a file, without the functions in it, and what each calls."""
     waiting = list(ast.iter_child_nodes(body))
     while waiting:
@@ -212,7 +214,7 @@ def _calls_by_line(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Call):
-            called = _called_name(node)
+            called = _find_called_name(node)
             yield node.func.end_lineno or node.lineno, _TRUTH if called == "bool" else frozenset({called})
         elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield node.test.lineno, _TRUTH
@@ -229,28 +231,28 @@ MOST_BYTES = 5_000_000
 """Size of the largest file whose lines are read."""
 
 
-def with_sampled_lines(samples: HostSamples, graphs: Mapping[str, str]) -> HostSamples:
+def add_sampled_lines(samples: HostSamples, graphs: Mapping[str, str]) -> HostSamples:
     """The samples with the text of each frame's line, and what it calls.
 
     Args:
         samples: what a process sampled.
         graphs: by the real path of each compiled module, the name that its frames get in place of the path.
     """
-    return replace(samples, frames=tuple(_with_line(frame, graphs) for frame in samples.frames))
+    return replace(samples, frames=tuple(_add_line(frame, graphs) for frame in samples.frames))
 
 
-def _with_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
+def _add_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
     if frame.owner == GENERATED:
         return replace(frame, file=graphs.get(os.path.realpath(frame.file), frame.file))
-    lines = _lines_of(frame.file)
+    lines = _read_lines(frame.file)
     if not 0 < frame.line <= len(lines):
         return frame
     text = mask_literals(lines[frame.line - 1].decode("utf-8", "replace").strip())
-    return replace(frame, code=text, called=_called_text(lines, frame) if frame.is_call else "")
+    return replace(frame, code=text, called=_find_called_text(lines, frame) if frame.is_call else "")
 
 
 @functools.lru_cache(maxsize=256)
-def _lines_of(file: str) -> tuple[bytes, ...]:
+def _read_lines(file: str) -> tuple[bytes, ...]:
     """The lines of a file; none of a pipe, such as that of ``python <(cat FILE)``, a device or what has no end."""
     try:
         found = os.stat(file)
@@ -262,10 +264,10 @@ def _lines_of(file: str) -> tuple[bytes, ...]:
         return ()
 
 
-def _called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
+def _find_called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
     """What the expression of a frame calls; empty if that is no name."""
     if len(frame.span) != 4:  # Python 3.10
-        return _entered(lines[frame.line - 1].strip() + b" pass")
+        return _find_entered(lines[frame.line - 1].strip() + b" pass")
     first, last, begin, end = frame.span
     if not 0 < first <= last <= len(lines):
         return ""
@@ -276,17 +278,17 @@ def _called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
     try:
         tree = ast.parse(b"(" + text + b")", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _entered(text)
+        return _find_entered(text)
     if isinstance(tree, ast.Call):
-        return _dotted(tree.func)
-    name = _dotted(tree)  # a name alone calls something only as the context of a ``with``
+        return _write_dotted_name(tree.func)
+    name = _write_dotted_name(tree)  # a name alone calls something only as the context of a ``with``
     return f"{name}.__enter__" if name and lines[frame.line - 1].lstrip().startswith(_WITH) else ""
 
 
 _WITH = (b"with ", b"async with ")
 
 
-def _entered(text: bytes) -> str:
+def _find_entered(text: bytes) -> str:
     """What a ``with`` statement enters; Python before 3.13 gives the whole statement as the place of that."""
     if not text.startswith(_WITH):
         return ""
@@ -295,16 +297,16 @@ def _entered(text: bytes) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     items = statement.items if isinstance(statement, ast.With | ast.AsyncWith) else []
-    name = next(filter(None, (_dotted(item.context_expr) for item in items)), "")
+    name = next(filter(None, (_write_dotted_name(item.context_expr) for item in items)), "")
     return f"{name}.__enter__" if name else ""
 
 
-def _dotted(node: ast.AST) -> str:
+def _write_dotted_name(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         return node.id
     if not isinstance(node, ast.Attribute):
         return ""
-    return f"{_dotted(node.value)}.{node.attr}"
+    return f"{_write_dotted_name(node.value)}.{node.attr}"
 
 
 OPTIMIZERS = frozenset(
@@ -312,7 +314,7 @@ OPTIMIZERS = frozenset(
 )
 
 
-def with_keywords(text: str, names: Iterable[str], keywords: Mapping[str, str]) -> str | None:
+def add_keywords(text: str, names: Iterable[str], keywords: Mapping[str, str]) -> str | None:
     """The text with keywords in the only call of a function of one of these names.
 
     Args:
@@ -325,17 +327,17 @@ def with_keywords(text: str, names: Iterable[str], keywords: Mapping[str, str]) 
         ``None`` if there is no such call, or more than one, or if it cannot be changed.
     """
     wanted = frozenset(names)
-    calls = [node for node in _calls(text) if _name(node) in wanted or _last(node) in wanted]
+    calls = [node for node in _list_calls(text) if _name(node) in wanted or _find_last_argument(node) in wanted]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
         return None
-    return _changed(text, [_edit(text, calls[0], name, value) for name, value in keywords.items()])
+    return _apply_edits(text, [_edit(text, calls[0], name, value) for name, value in keywords.items()])
 
 
 CAPTURABLE = OPTIMIZERS - {"Adagrad", "SGD"}
 """The optimizers that can count their steps on the device."""
 
 
-def with_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> str | None:
+def add_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> str | None:
     """The text with the only optimizer's step compiled: its learning rate a tensor, and a line after it.
 
     Args:
@@ -346,7 +348,7 @@ def with_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> st
     Returns:
         ``None`` if there is no optimizer or more than one, or if it is not assigned to a name.
     """
-    calls = [node for node in _calls(text) if _last(node) in names]
+    calls = [node for node in _list_calls(text) if _find_last_argument(node) in names]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
         return None
     call, given = calls[0], {keyword.arg: keyword.value for keyword in calls[0].keywords if keyword.arg}
@@ -354,17 +356,21 @@ def with_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> st
     if not isinstance(made, ast.Assign):
         return None
     name = ast.unparse(made.targets[0])
-    keywords = {} if on_host else {"foreach": "True", **({"capturable": "True"} if _last(call) in CAPTURABLE else {})}
+    keywords = (
+        {}
+        if on_host
+        else {"foreach": "True", **({"capturable": "True"} if _find_last_argument(call) in CAPTURABLE else {})}
+    )
     keywords |= {other: "False" for other in ("fused", *(["foreach"] if on_host else [])) if other in given}
     edits = [_edit(text, call, key, value) for key, value in keywords.items()]
     rate = given.get("lr") or (call.args[1] if len(call.args) > 1 else None)
     if rate is not None:
-        begin, end = _offset(text, rate.lineno, rate.col_offset), _end(text, rate)
+        begin, end = _find_offset(text, rate.lineno, rate.col_offset), _end(text, rate)
         edits.append((begin, end, f"torch.tensor({text[begin:end]})"))
     place, indent = _end(text, made), " " * made.col_offset
     compiled = f"torch.compile(type({name}).step, options={{'triton.cudagraphs': False}})"
     edits.append((place, place, f"\n{indent}{name}.step = {compiled}.__get__({name})"))
-    return _changed(text, edits)
+    return _apply_edits(text, edits)
 
 
 def _assigns(node: ast.AST, call: ast.Call) -> bool:
@@ -375,7 +381,7 @@ def _assigns(node: ast.AST, call: ast.Call) -> bool:
     return same and isinstance(node.targets[0], ast.Name | ast.Attribute)
 
 
-def with_decorator(text: str, name: str, line: int) -> str | None:
+def add_decorator(text: str, name: str, line: int) -> str | None:
     """The text with ``@torch.compile`` above the innermost function of a name around a line; ``None`` without one."""
     try:
         tree = ast.parse(text)
@@ -390,11 +396,11 @@ def with_decorator(text: str, name: str, line: int) -> str | None:
     if not found or all(one.split(".")[0] != "torch" for one in imports):
         return None
     node = max(found, key=lambda one: one.lineno)
-    place = _offset(text, node.lineno, 0)
-    return _changed(text, [(place, place, f"{' ' * node.col_offset}@torch.compile\n")])
+    place = _find_offset(text, node.lineno, 0)
+    return _apply_edits(text, [(place, place, f"{' ' * node.col_offset}@torch.compile\n")])
 
 
-def with_calls(text: str, path: str, name: str) -> str | None:
+def replace_calls(text: str, path: str, name: str) -> str | None:
     """The text in which calls of a function of torch call another one; ``None`` if it calls it nowhere.
 
     Args:
@@ -403,13 +409,13 @@ def with_calls(text: str, path: str, name: str) -> str | None:
         name: what is called instead.
     """
     last = path.rpartition(".")[2]
-    calls = [node for node in _calls(text) if _name(node) in (path, f"F.{last}", f"functional.{last}", last)]
+    calls = [node for node in _list_calls(text) if _name(node) in (path, f"F.{last}", f"functional.{last}", last)]
     functions = [call.func for call in calls]
-    edits = [(_offset(text, one.lineno, one.col_offset), _end(text, one), name) for one in functions]
-    return _changed(text, edits) if edits else None
+    edits = [(_find_offset(text, one.lineno, one.col_offset), _end(text, one), name) for one in functions]
+    return _apply_edits(text, edits) if edits else None
 
 
-def _changed(text: str, edits: Sequence[tuple[int, int, str]]) -> str | None:
+def _apply_edits(text: str, edits: Sequence[tuple[int, int, str]]) -> str | None:
     """The text with all edits, if it is Python still."""
     for begin, end, words in sorted(edits, reverse=True):
         text = text[:begin] + words + text[end:]
@@ -420,7 +426,7 @@ def _changed(text: str, edits: Sequence[tuple[int, int, str]]) -> str | None:
     return text
 
 
-def _calls(text: str) -> Iterator[ast.Call]:
+def _list_calls(text: str) -> Iterator[ast.Call]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -432,7 +438,7 @@ def _name(call: ast.Call) -> str:
     return ast.unparse(call.func)
 
 
-def _last(call: ast.Call) -> str:
+def _find_last_argument(call: ast.Call) -> str:
     function = call.func
     return (
         function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
@@ -444,7 +450,7 @@ def _edit(text: str, call: ast.Call, name: str, value: str) -> tuple[int, int, s
     for keyword in call.keywords:
         if keyword.arg == name:
             node = keyword.value
-            return _offset(text, node.lineno, node.col_offset), _end(text, node), value
+            return _find_offset(text, node.lineno, node.col_offset), _end(text, node), value
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     last = max(values, key=lambda node: _end(text, node), default=None)
     if last is None:
@@ -458,17 +464,17 @@ def _edit(text: str, call: ast.Call, name: str, value: str) -> tuple[int, int, s
 
 def _end(text: str, node: ast.expr | ast.stmt) -> int:
     assert node.end_lineno is not None and node.end_col_offset is not None
-    return _offset(text, node.end_lineno, node.end_col_offset)
+    return _find_offset(text, node.end_lineno, node.end_col_offset)
 
 
-def _offset(text: str, line: int, column: int) -> int:
+def _find_offset(text: str, line: int, column: int) -> int:
     """The place of a character; columns of syntax trees count bytes."""
     lines = text.splitlines(keepends=True)
     before = sum(map(len, lines[: line - 1]))
     return before + len(lines[line - 1].encode()[:column].decode(errors="ignore"))
 
 
-def with_lines(text: str, added: Sequence[str]) -> str | None:
+def add_lines(text: str, added: Sequence[str]) -> str | None:
     """The text with lines after its last import at the outermost level; ``None`` if it cannot be read."""
     try:
         tree = ast.parse(text)
@@ -484,7 +490,7 @@ def with_lines(text: str, added: Sequence[str]) -> str | None:
     return "".join([*lines[:last], "\n", *(f"{line}\n" for line in added), *lines[last:]])
 
 
-def difference(before: str, after: str, name: str) -> str:
+def write_diff(before: str, after: str, name: str) -> str:
     """The change of a file in the form of ``diff -u``."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"

@@ -14,7 +14,7 @@ _ADDED = re.compile(r"\batomic_add_vec<float,\s*(\d+),\s*(\d+)>")
 _FLOAT = re.compile(r"\bfloat\b")
 
 
-def widened_source(source: str) -> str:
+def widen_source(source: str) -> str:
     """The text of a C++ kernel with float64 in place of float32: two vectors in place of one. Empty for a kernel with
     narrower types. The text need not compile.
     """
@@ -27,19 +27,19 @@ def widened_source(source: str) -> str:
     return _FLOAT.sub("double", text)
 
 
-def widened_launch(launch: Mapping[str, Any]) -> Mapping[str, Any]:
+def widen_launch(launch: Mapping[str, Any]) -> Mapping[str, Any]:
     """An encoded launch with float64 in place of float32."""
     return {
         **launch,
-        "storages": [_widened(storage, "size_bytes") for storage in launch["storages"]],
-        "arguments": [*map(_widened_argument, launch["arguments"])],
-        "keywords": {name: _widened_argument(item) for name, item in (launch.get("keywords") or {}).items()},
+        "storages": [_widen_part(storage, "size_bytes") for storage in launch["storages"]],
+        "arguments": [*map(_widen_argument, launch["arguments"])],
+        "keywords": {name: _widen_argument(item) for name, item in (launch.get("keywords") or {}).items()},
     }
 
 
-def _widened_argument(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**item, "tensor": _widened(item["tensor"], "itemsize")} if item.get("tensor") else item
+def _widen_argument(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**item, "tensor": _widen_part(item["tensor"], "itemsize")} if item.get("tensor") else item
 
 
-def _widened(part: Mapping[str, Any], size: str) -> Mapping[str, Any]:
+def _widen_part(part: Mapping[str, Any], size: str) -> Mapping[str, Any]:
     return {**part, "dtype": "float64", size: 2 * part[size]} if part["dtype"] == "float32" else part

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.base import Failure
 from ..records.edit import EditVerdict
@@ -38,7 +38,7 @@ PEAKS_FORMAT = 3
 """The version of the file and of the way of measuring. A file of another version is measured again."""
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """``$INDUCTOR_BENCH_CACHE``, or else ``inductor-bench`` in ``$XDG_CACHE_HOME``, or else in ``~/.cache``."""
     chosen = os.environ.get("INDUCTOR_BENCH_CACHE")
     if chosen:
@@ -49,7 +49,7 @@ def cache_folder() -> Path:
     return root / "inductor-bench"
 
 
-def peaks_key(environment: Environment, device: str) -> str:
+def make_peaks_key(environment: Environment, device: str) -> str:
     """The key of a device's peaks: the device, torch's minor version, and the driver or the number of threads.
 
     Args:
@@ -57,13 +57,13 @@ def peaks_key(environment: Environment, device: str) -> str:
         device: a device type, or the name of a device such as ``cuda:1``.
     """
     torch = ".".join(re.split(r"[.+]", environment.versions.torch)[:2])
-    return slug(" ".join([*device_of(device).peaks_depend_on(environment), f"torch {torch}"]))
+    return slug(" ".join([*find_device(device).peaks_depend_on(environment), f"torch {torch}"]))
 
 
 def load_peaks(key: str) -> Peaks | None:
     """The cached peaks of a key; ``None`` if there are none, or of another version."""
     try:
-        data = read_json(_peaks_path(key))
+        data = read_json(_find_peaks_path(key))
         if not isinstance(data, dict) or data.get("format") != PEAKS_FORMAT:
             return None
         peaks: Peaks = codec.decode(Peaks, data.get("peaks"))
@@ -75,7 +75,7 @@ def load_peaks(key: str) -> Peaks | None:
 def save_peaks(key: str, peaks: Peaks) -> bool:
     """Caches the peaks of a key, atomically. Returns whether the file could be written."""
     try:
-        write_json(_peaks_path(key), {"format": PEAKS_FORMAT, "peaks": codec.encode(peaks)})
+        write_json(_find_peaks_path(key), {"format": PEAKS_FORMAT, "peaks": codec.encode(peaks)})
     except InductorBenchError:
         return False
     return True
@@ -89,8 +89,8 @@ def slug(text: str) -> str:
     return f"{name[:88].rstrip('-.')}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
 
-def _peaks_path(key: str) -> Path:
-    return cache_folder() / "peaks" / f"{slug(key)}.json"
+def _find_peaks_path(key: str) -> Path:
+    return find_cache_folder() / "peaks" / f"{slug(key)}.json"
 
 
 # The store of tunings: what was tuned in one RUN is known to the next. One JSON file for each kernel and method.
@@ -147,13 +147,13 @@ class KnownTuning:
 
 def load_tuning(key: TuningKey) -> KnownTuning | None:
     """The tuning of a key; ``None`` if it is not known."""
-    return _read(_tuning_path(key), key.place)
+    return _read(_find_tuning_path(key), key.place)
 
 
-def known_tunings(place: TuningPlace) -> list[KnownTuning]:
+def read_known_tunings(place: TuningPlace) -> list[KnownTuning]:
     """All tunings for a device and these versions, in no order."""
     with contextlib.suppress(OSError):
-        files = sorted(_folder(place).glob("*.json"))
+        files = sorted(_find_folder(place).glob("*.json"))
         return [known for file in files if (known := _read(file, place)) is not None]
     return []
 
@@ -161,7 +161,7 @@ def known_tunings(place: TuningPlace) -> list[KnownTuning]:
 def save_tuning(known: KnownTuning) -> bool:
     """Stores a tuning in place of an earlier one with its key. Returns whether the file could be written."""
     try:
-        write_json(_tuning_path(known.key), {"format": TUNINGS_FORMAT, **codec.encode_sparse(known)})
+        write_json(_find_tuning_path(known.key), {"format": TUNINGS_FORMAT, **codec.encode_sparse(known)})
     except InductorBenchError:
         return False
     return True
@@ -170,7 +170,7 @@ def save_tuning(known: KnownTuning) -> bool:
 def forget_tuning(key: TuningKey) -> None:
     """Removes a tuning, if it is there and can be removed."""
     with contextlib.suppress(OSError):
-        _tuning_path(key).unlink()
+        _find_tuning_path(key).unlink()
 
 
 def _read(path: Path, place: TuningPlace) -> KnownTuning | None:
@@ -181,18 +181,18 @@ def _read(path: Path, place: TuningPlace) -> KnownTuning | None:
         known: KnownTuning = codec.decode(KnownTuning, data)
     except (InductorBenchError, UnicodeDecodeError):
         return None
-    if known.key.place != place or path != _tuning_path(known.key):
+    if known.key.place != place or path != _find_tuning_path(known.key):
         return None
     has_tuning = known.kernel is not None and known.kernel.tuning is not None
     return known if has_tuning or known.failure is not None else None
 
 
-def _folder(place: TuningPlace) -> Path:
-    return cache_folder() / "tunings" / slug(" ".join(filter(None, astuple(place))))
+def _find_folder(place: TuningPlace) -> Path:
+    return find_cache_folder() / "tunings" / slug(" ".join(filter(None, astuple(place))))
 
 
-def _tuning_path(key: TuningKey) -> Path:
-    return _folder(key.place) / f"{slug(f'{key.kernel_id} {key.launch} {key.method} {key.state}')}.json"
+def _find_tuning_path(key: TuningKey) -> Path:
+    return _find_folder(key.place) / f"{slug(f'{key.kernel_id} {key.launch} {key.method} {key.state}')}.json"
 
 
 # The verdicts on edited kernels, by which a program is not run with a kernel that is known to be wrong.
@@ -201,7 +201,7 @@ def _tuning_path(key: TuningKey) -> Path:
 def load_verdict(source: str, original: str) -> EditVerdict | None:
     """The last verdict on an edit, by the hashes of both sources; ``None`` if it was not checked on this machine."""
     try:
-        found: EditVerdict = codec.decode(EditVerdict, read_json(_verdict_path(source, original)))
+        found: EditVerdict = codec.decode(EditVerdict, read_json(_find_verdict_path(source, original)))
     except (InductorBenchError, UnicodeDecodeError):
         return None
     return found if (found.hashes.source, found.hashes.original) == (source, original) else None
@@ -210,11 +210,11 @@ def load_verdict(source: str, original: str) -> EditVerdict | None:
 def save_verdict(verdict: EditVerdict) -> None:
     """Stores a verdict in place of an earlier one, if the cache can be written."""
     with contextlib.suppress(InductorBenchError):
-        write_json(_verdict_path(verdict.hashes.source, verdict.hashes.original), codec.encode_sparse(verdict))
+        write_json(_find_verdict_path(verdict.hashes.source, verdict.hashes.original), codec.encode_sparse(verdict))
 
 
-def _verdict_path(source: str, original: str) -> Path:
-    return cache_folder() / "edits" / f"{slug(f'{source} {original}')}.json"
+def _find_verdict_path(source: str, original: str) -> Path:
+    return find_cache_folder() / "edits" / f"{slug(f'{source} {original}')}.json"
 
 
 # The store of vector probes, from which each RUN's own compile cache gets those that earlier RUNs compiled.
@@ -236,7 +236,7 @@ MOST_BYTES = 4096
 
 def lend_probes(compile_cache: Path) -> None:
     """Copies the stored probes into a compile cache, if there are any."""
-    store = _private_store() if _store().is_dir() else None
+    store = _find_private_store() if _store().is_dir() else None
     if store is None:
         return
     with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def keep_probes(compile_cache: Path) -> None:
     """Stores the probes of a compile cache that are not stored yet."""
     with contextlib.suppress(OSError):
         probes = [path for path in compile_cache.glob("*/*.so") if _is_probe(path.with_suffix(".cpp"))]
-        store = _private_store() if probes else None
+        store = _find_private_store() if probes else None
         if store is not None:
             for library in probes:
                 if not (store / library.name).exists():
@@ -261,14 +261,14 @@ def _is_probe(text: Path) -> bool:
     return text.is_file() and text.stat().st_size <= MOST_BYTES and PROBE in text.read_bytes()
 
 
-def _private_store() -> Path | None:
+def _find_private_store() -> Path | None:
     """The folder of the store; ``None`` if others could have written the libraries, which programs load."""
     folder = _store()
     return folder if ensure_private_folder(folder, forbidden_bits=0o022) else None
 
 
 def _store() -> Path:
-    return cache_folder() / "probes"
+    return find_cache_folder() / "probes"
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -305,12 +305,12 @@ FileFacts = tuple[int, int]
 
 def compile_cache_root() -> Path:
     """The folder of all places."""
-    return cache_folder() / "compiled"
+    return find_cache_folder() / "compiled"
 
 
 def compile_cache_bytes() -> int:
     """The bytes of all places, as their manifests say."""
-    return sum(_bytes_of(_read_manifest(manifest)) for manifest in _manifests())
+    return sum(_count_bytes(_read_manifest(manifest)) for manifest in _list_manifests())
 
 
 def compile_cache_problem() -> str:
@@ -334,7 +334,7 @@ class CompileCache:
         try:
             with contextlib.suppress(OSError, InductorBenchError):
                 if _is_locked(self._lock, fcntl.LOCK_EX):
-                    files = dict(_whole_files(self.folder))
+                    files = dict(_list_whole_files(self.folder))
                     _write_manifest(self.folder, files)
                     _make_room(self.folder, files)
         finally:
@@ -355,16 +355,16 @@ def open_compile_cache(place: str) -> CompileCache:
     _make_private(root)
     _make_private(folder)
     try:
-        lock = os.open(_beside(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = os.open(_name_beside(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise _unusable(folder, error) from error
+        raise _say_unusable(folder, error) from error
     try:
         if _is_locked(lock, fcntl.LOCK_EX):
             _remove_changed(folder)
         _share(lock, folder)
     except OSError as error:
         os.close(lock)
-        raise _unusable(folder, error) from error
+        raise _say_unusable(folder, error) from error
     except BaseException:
         os.close(lock)
         raise
@@ -381,7 +381,7 @@ def _make_private(folder: Path) -> None:
         raise InductorBenchError(f"less than {ROOM_BYTES / 1e9:.0f} GB is free in {folder}")
 
 
-def _unusable(folder: Path, error: OSError) -> InductorBenchError:
+def _say_unusable(folder: Path, error: OSError) -> InductorBenchError:
     return InductorBenchError(f"{folder} cannot be used: {error.strerror or error}")
 
 
@@ -405,11 +405,11 @@ def _is_locked(lock: int, kind: int) -> bool:
 # The manifest of a place.
 
 
-def _beside(folder: Path, suffix: str) -> Path:
+def _name_beside(folder: Path, suffix: str) -> Path:
     return folder.with_name(folder.name + suffix)
 
 
-def _manifests() -> list[Path]:
+def _list_manifests() -> list[Path]:
     with contextlib.suppress(OSError):
         return [path for path in compile_cache_root().iterdir() if path.name.endswith(".files.json")]
     return []
@@ -427,14 +427,14 @@ def _read_manifest(manifest: Path) -> dict[str, FileFacts]:
 
 
 def _write_manifest(folder: Path, files: Mapping[str, FileFacts]) -> None:
-    write_json(_beside(folder, ".files.json"), {"format": FORMAT, "files": files})
+    write_json(_name_beside(folder, ".files.json"), {"format": FORMAT, "files": files})
 
 
-def _bytes_of(files: Mapping[str, FileFacts]) -> int:
+def _count_bytes(files: Mapping[str, FileFacts]) -> int:
     return sum(size for size, _ in files.values())
 
 
-def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _list_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """The files of a place by their relative paths, without torch's lock files.
 
     Raises:
@@ -454,15 +454,15 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 def _remove_changed(folder: Path) -> None:
     """Removes every file that is not as the manifest says."""
-    known = _read_manifest(_beside(folder, ".files.json"))
-    for name, found in _files(folder):
+    known = _read_manifest(_name_beside(folder, ".files.json"))
+    for name, found in _list_files(folder):
         if not stat.S_ISREG(found.st_mode) or known.get(name) != (found.st_size, found.st_mtime_ns):
             (folder / name).unlink(missing_ok=True)
 
 
-def _whole_files(folder: Path) -> Iterator[tuple[str, FileFacts]]:
+def _list_whole_files(folder: Path) -> Iterator[tuple[str, FileFacts]]:
     """The files that were written to their end, as far as that can be seen."""
-    for name, found in _files(folder):
+    for name, found in _list_files(folder):
         is_temporary = os.path.basename(name).startswith(".") or not stat.S_ISREG(found.st_mode)
         if not is_temporary and (not name.endswith((".so", ".o")) or _is_whole(folder / name)):
             yield name, (found.st_size, found.st_mtime_ns)
@@ -487,18 +487,18 @@ def _is_whole(library: Path) -> bool:
 
 
 def _make_room(own: Path, files: Mapping[str, FileFacts]) -> None:
-    sizes = {manifest: _bytes_of(_read_manifest(manifest)) for manifest in _manifests()}
-    others = [manifest for manifest in sizes if manifest != _beside(own, ".files.json")]
+    sizes = {manifest: _count_bytes(_read_manifest(manifest)) for manifest in _list_manifests()}
+    others = [manifest for manifest in sizes if manifest != _name_beside(own, ".files.json")]
     total = sum(sizes.values())
-    for manifest in sorted(others, key=_changed):
+    for manifest in sorted(others, key=_read_change_time):
         if total > LIMIT_BYTES and _remove_place(manifest):
             total -= sizes[manifest]
     if total <= LIMIT_BYTES:
         return
     kept = dict(files)
-    allowed = KEPT_SHARE * LIMIT_BYTES - (total - _bytes_of(kept))
-    left = _bytes_of(kept)
-    for name in sorted(files, key=lambda name: _last_use(own / name)):
+    allowed = KEPT_SHARE * LIMIT_BYTES - (total - _count_bytes(kept))
+    left = _count_bytes(kept)
+    for name in sorted(files, key=lambda name: _read_last_use(own / name)):
         if left <= allowed:
             break
         (own / name).unlink(missing_ok=True)
@@ -506,13 +506,13 @@ def _make_room(own: Path, files: Mapping[str, FileFacts]) -> None:
     _write_manifest(own, kept)
 
 
-def _changed(path: Path) -> float:
+def _read_change_time(path: Path) -> float:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
 
-def _last_use(path: Path) -> float:
+def _read_last_use(path: Path) -> float:
     """The time of the last read, as far as the file system notes it, or of the last change."""
     with contextlib.suppress(OSError):
         found = path.stat()
@@ -524,7 +524,7 @@ def _remove_place(manifest: Path) -> bool:
     """Removes a place, if no command uses it."""
     folder = manifest.with_name(manifest.name.removesuffix(".files.json"))
     with contextlib.suppress(OSError):
-        lock = os.open(_beside(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = os.open(_name_beside(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             if _is_locked(lock, fcntl.LOCK_EX):
                 manifest.unlink(missing_ok=True)

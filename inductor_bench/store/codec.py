@@ -26,7 +26,7 @@ from ..version import RECORD_FORMAT, __version__
 T = TypeVar("T")
 
 LARGEST, SMALLEST = 1e100, 1e-100
-"""The range of a float's magnitude, apart from 0. Sums, products and ratios of two such numbers are finite."""
+"""The range of a float's magnitude, apart from 0. Sums, products and ratios of two numbers in this range are finite."""
 
 LARGEST_INT = 1 << 64
 """Bound of whole numbers; counts, sizes and addresses lie below it."""
@@ -53,23 +53,23 @@ def encode(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {key.name: encode(key.value_in(value)) for key in _keys(type(value))}
+        return {key.name: encode(key.value_in(value)) for key in _list_keys(type(value))}
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
 def encode_sparse(value: Any) -> Any:
     """As :func:`encode`, without the fields of dataclasses that are at their defaults; :func:`decode` reads it back."""
     if is_dataclass(value) and not isinstance(value, type):
-        held = ((key, key.value_in(value)) for key in _keys(type(value)))
+        held = ((key, key.value_in(value)) for key in _list_keys(type(value)))
         return {key.name: encode_sparse(item) for key, item in held if key.default is MISSING or item != key.default}
     if isinstance(value, dict):
         return {str(key): encode_sparse(item) for key, item in value.items()}
     return [encode_sparse(item) for item in value] if isinstance(value, list | tuple) else encode(value)
 
 
-def key_names(kind: type) -> tuple[str, ...]:
+def list_key_names(kind: type) -> tuple[str, ...]:
     """The keys of the JSON object of a dataclass, in order."""
-    return tuple(key.name for key in _keys(kind))
+    return tuple(key.name for key in _list_keys(kind))
 
 
 class _FieldKey(NamedTuple):
@@ -81,30 +81,30 @@ class _FieldKey(NamedTuple):
 
 
 @cache
-def _keys(kind: Any) -> tuple[_FieldKey, ...]:
+def _list_keys(kind: Any) -> tuple[_FieldKey, ...]:
     """The keys of a dataclass in order, with those of inline dataclasses in their place."""
-    found = [_FieldKey(path.rpartition(".")[2], attrgetter(path), default) for path, default in _paths(kind)]
+    found = [_FieldKey(path.rpartition(".")[2], attrgetter(path), default) for path, default in _list_paths(kind)]
     if len({key.name for key in found}) < len(found):
         raise TypeError(f"{kind.__name__}: two fields have the same key")
     return tuple(found)
 
 
-def _paths(kind: Any) -> Iterator[tuple[str, Any]]:
+def _list_paths(kind: Any) -> Iterator[tuple[str, Any]]:
     """The attributes that become keys, as dotted paths, with their defaults."""
     hints = get_type_hints(kind, include_extras=True)
-    for item in _recorded(kind):
-        inner = _inline(hints[item.name])
+    for item in _is_recorded(kind):
+        inner = _find_inline_kind(hints[item.name])
         if inner is not None:
-            yield from ((f"{item.name}.{path}", default) for path, default in _paths(inner))
+            yield from ((f"{item.name}.{path}", default) for path, default in _list_paths(inner))
         else:
             yield item.name, item.default if item.default_factory is MISSING else item.default_factory()
 
 
-def _recorded(kind: Any) -> Iterator[Field[Any]]:
+def _is_recorded(kind: Any) -> Iterator[Field[Any]]:
     return (item for item in fields(kind) if item.metadata.get(IN_RECORD, True))
 
 
-def _inline(hint: Any) -> Any:
+def _find_inline_kind(hint: Any) -> Any:
     """The dataclass of an ``Inline`` field; ``None`` for other fields."""
     kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     return kind if INLINE in marks else None
@@ -118,7 +118,7 @@ def decode(kind: type[T], data: Any) -> T:
     """
     wanted: Any = kind
     try:
-        result: T = _decoder(wanted)(data)
+        result: T = _find_decoder(wanted)(data)
     except _MisfitError as misfit:
         place = getattr(kind, "__name__", str(kind)) + "".join(reversed(misfit.place))
         raise InductorBenchError(f"{place} {misfit.what}", name="damaged") from None
@@ -137,11 +137,11 @@ class _MisfitError(Exception):
         self.place: list[str] = []
 
 
-def _misfit(wanted: str, data: Any) -> _MisfitError:
-    return _MisfitError(f"should be {wanted} but is {_shown(data)}")
+def _make_misfit_error(wanted: str, data: Any) -> _MisfitError:
+    return _MisfitError(f"should be {wanted} but is {_shorten_data(data)}")
 
 
-def _shown(data: Any) -> str:
+def _shorten_data(data: Any) -> str:
     if isinstance(data, int) and abs(data) > LARGEST_INT:  # Python refuses to convert very long integers to text
         return f"a number of {data.bit_length()} bits"
     text = repr(data[:60] if isinstance(data, str | list) else data)
@@ -149,58 +149,58 @@ def _shown(data: Any) -> str:
 
 
 @cache
-def _decoder(kind: Any) -> Decoder:
+def _find_decoder(kind: Any) -> Decoder:
     """The decoder of a type; it is made once for each type."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        return _optional(kind)
+        return _make_optional_decoder(kind)
     if origin is Annotated:
-        return _formed(*get_args(kind))
+        return _make_formed_decoder(*get_args(kind))
     if kind is Any:
         return lambda data: data
     if is_dataclass(kind):
-        return _dataclass(kind)
+        return _make_dataclass_decoder(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _enum(kind)
+        return _make_enum_decoder(kind)
     if origin is tuple:
-        return _tuple(get_args(kind))
+        return _make_tuple_decoder(get_args(kind))
     if origin is dict:
-        return _dict(_decoder(get_args(kind)[1]))
-    return {float: _float, int: _int}.get(kind) or _plain(kind)
+        return _make_dict_decoder(_find_decoder(get_args(kind)[1]))
+    return {float: _decode_float, int: _decode_int}.get(kind) or _make_plain_decoder(kind)
 
 
-def _float(data: Any) -> float:
+def _decode_float(data: Any) -> float:
     if type(data) is float and SMALLEST <= data <= LARGEST:
         return data
     if not isinstance(data, int | float) or isinstance(data, bool):
-        raise _misfit("float", data)
+        raise _make_misfit_error("float", data)
     if data and not SMALLEST <= abs(data) <= LARGEST:  # also true for NaN
-        raise _misfit("a number that can be measured" if abs(data) < math.inf else "a finite number", data)
+        raise _make_misfit_error("a number that can be measured" if abs(data) < math.inf else "a finite number", data)
     return float(data)
 
 
-def _int(data: Any) -> int:
+def _decode_int(data: Any) -> int:
     if type(data) is int and 0 <= data <= LARGEST_INT:
         return data
     if not isinstance(data, int | float) or isinstance(data, bool):
-        raise _misfit("int", data)
+        raise _make_misfit_error("int", data)
     if not abs(data) <= LARGEST_INT or data != int(data):
-        raise _misfit("a whole number of 64 bits", data)
+        raise _make_misfit_error("a whole number of 64 bits", data)
     return int(data)
 
 
-def _plain(kind: type) -> Decoder:
+def _make_plain_decoder(kind: type) -> Decoder:
     def decode_plain(data: Any) -> Any:
         if type(data) is kind:
             return data
-        raise _misfit(kind.__name__, data)
+        raise _make_misfit_error(kind.__name__, data)
 
     return decode_plain
 
 
-def _formed(kind: type, form: Form) -> Decoder:
+def _make_formed_decoder(kind: type, form: Form) -> Decoder:
     """The decoder of a type with a :class:`Form`; it replaces the range check of floats."""
-    decode_plain = _decoder(kind)
+    decode_plain = _find_decoder(kind)
 
     def decode_formed(data: Any) -> Any:
         if kind is float:
@@ -208,28 +208,28 @@ def _formed(kind: type, form: Form) -> Decoder:
         else:
             value = decode_plain(data)
         if not form.fits(value):
-            raise _misfit(form.name, data)
+            raise _make_misfit_error(form.name, data)
         return kind(value)
 
     return decode_formed
 
 
-def _enum(kind: type[Enum]) -> Decoder:
+def _make_enum_decoder(kind: type[Enum]) -> Decoder:
     def decode_enum(data: Any) -> Any:
         try:
             return kind(data)
         except ValueError:
-            raise _misfit(kind.__name__, data) from None
+            raise _make_misfit_error(kind.__name__, data) from None
 
     return decode_enum
 
 
-def _optional(kind: Any) -> Decoder:
-    decode_some = _decoder(_option(kind))
+def _make_optional_decoder(kind: Any) -> Decoder:
+    decode_some = _find_decoder(_make_option_decoder(kind))
     return lambda data: None if data is None else decode_some(data)
 
 
-def _option(kind: Any) -> Any:
+def _make_option_decoder(kind: Any) -> Any:
     """The type that a value has if it is not ``None``."""
     options = [option for option in get_args(kind) if option is not NoneType]
     if len(options) != 1 or len(options) == len(get_args(kind)):
@@ -237,21 +237,21 @@ def _option(kind: Any) -> Any:
     return options[0]
 
 
-def _tuple(items: tuple[Any, ...]) -> Decoder:
+def _make_tuple_decoder(items: tuple[Any, ...]) -> Decoder:
     if len(items) == 2 and items[1] is Ellipsis:
-        return _list_of(items[0], _freeze if items[0] is Any else _decoder(items[0]))
-    decoders = [_decoder(item) for item in items]
+        return _list_of(items[0], _freeze if items[0] is Any else _find_decoder(items[0]))
+    decoders = [_find_decoder(item) for item in items]
 
     def decode_tuple(data: Any) -> tuple[Any, ...]:
         if len(_list(data)) != len(decoders):
-            raise _misfit(f"a list of {len(decoders)}", data)
-        return _each(decoders, data)
+            raise _make_misfit_error(f"a list of {len(decoders)}", data)
+        return _decode_each(decoders, data)
 
     return decode_tuple
 
 
 def _list_of(kind: Any, decode_item: Decoder) -> Decoder:
-    accepted, numbers = _accepted(kind), frozenset({kind} & {float})
+    accepted, numbers = _describe_accepted(kind), frozenset({kind} & {float})
 
     def decode_list(data: Any) -> tuple[Any, ...]:
         if accepted.issuperset(map(type, _list(data))):
@@ -262,18 +262,18 @@ def _list_of(kind: Any, decode_item: Decoder) -> Decoder:
         try:
             return tuple(map(decode_item, data))
         except _MisfitError:
-            return _each(repeat(decode_item), data)  # names the item
+            return _decode_each(repeat(decode_item), data)  # names the item
 
     return decode_list
 
 
 def _list(data: Any) -> list[Any] | tuple[Any, ...]:
     if not isinstance(data, list | tuple):
-        raise _misfit("a list", data)
+        raise _make_misfit_error("a list", data)
     return data
 
 
-def _each(decoders: Iterable[Decoder], data: Iterable[Any]) -> tuple[Any, ...]:
+def _decode_each(decoders: Iterable[Decoder], data: Iterable[Any]) -> tuple[Any, ...]:
     found: list[Any] = []
     try:
         for decode_item, item in zip(decoders, data, strict=False):
@@ -286,14 +286,14 @@ def _each(decoders: Iterable[Decoder], data: Iterable[Any]) -> tuple[Any, ...]:
 
 def _freeze(data: Any) -> Any:
     if isinstance(data, dict):
-        raise _misfit("lists of plain values", data)
+        raise _make_misfit_error("lists of plain values", data)
     return tuple(map(_freeze, data)) if isinstance(data, list | tuple) else data
 
 
-def _dict(decode_value: Decoder) -> Decoder:
+def _make_dict_decoder(decode_value: Decoder) -> Decoder:
     def decode_dict(data: Any) -> dict[Any, Any]:
         if not isinstance(data, dict):
-            raise _misfit("an object", data)
+            raise _make_misfit_error("an object", data)
         found = {}
         for key, value in data.items():
             try:
@@ -317,34 +317,34 @@ class _Wanted(NamedTuple):
     factory: Any
 
 
-def _wanted(kind: Any) -> Iterator[_Wanted]:
+def _describe_wanted(kind: Any) -> Iterator[_Wanted]:
     hints = get_type_hints(kind, include_extras=True)
-    for item in _recorded(kind):
-        inner = _inline(hints[item.name])
+    for item in _is_recorded(kind):
+        inner = _find_inline_kind(hints[item.name])
         hint = inner or hints[item.name]
-        accepted = _accepted(hint)
-        decode_some = _decoder(_option(hint) if NoneType in accepted else hint)
+        accepted = _describe_accepted(hint)
+        decode_some = _find_decoder(_make_option_decoder(hint) if NoneType in accepted else hint)
         yield _Wanted(item.name, decode_some, accepted, inner is not None, item.default, item.default_factory)
 
 
-def _accepted(hint: Any) -> frozenset[type]:
+def _describe_accepted(hint: Any) -> frozenset[type]:
     """The types of values that a decoder returns as they are."""
     if get_origin(hint) in (Union, UnionType):
-        return frozenset({NoneType}.union(*map(_accepted, get_args(hint))))
+        return frozenset({NoneType}.union(*map(_describe_accepted, get_args(hint))))
     return frozenset({hint} & {str, bool})
 
 
-def _dataclass(kind: Any) -> Decoder:
+def _make_dataclass_decoder(kind: Any) -> Decoder:
     wanted: list[_Wanted] = []
     special = (
-        hasattr(kind, "__post_init__") or hasattr(kind, "__slots__") or len([*_recorded(kind)]) < len(fields(kind))
+        hasattr(kind, "__post_init__") or hasattr(kind, "__slots__") or len([*_is_recorded(kind)]) < len(fields(kind))
     )
 
     def decode_dataclass(data: Any) -> Any:
         if not isinstance(data, dict):
-            raise _misfit(f"an object ({kind.__name__})", data)
+            raise _make_misfit_error(f"an object ({kind.__name__})", data)
         if not wanted:  # on the first call, because the type may contain itself
-            wanted.extend(_wanted(kind))
+            wanted.extend(_describe_wanted(kind))
         values = {}
         for name, decode_value, accepted, inline, default, factory in wanted:
             if inline:
@@ -366,14 +366,14 @@ def _dataclass(kind: Any) -> Decoder:
                 misfit.place.append(f".{name}")
                 raise
         try:
-            return kind(**values) if special else _built(kind, values)
+            return kind(**values) if special else _build_dataclass(kind, values)
         except ValueError as error:  # its fields do not fit each other
             raise _MisfitError(str(error)) from None
 
     return decode_dataclass
 
 
-def _built(kind: Any, values: dict[str, Any]) -> Any:
+def _build_dataclass(kind: Any, values: dict[str, Any]) -> Any:
     """An instance of a frozen dataclass, in a quarter of the time that its ``__init__`` takes."""
     built = object.__new__(kind)
     object.__setattr__(built, "__dict__", values)
@@ -396,12 +396,12 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
 FORMAT = RECORD_FORMAT
 
 
-def _unchanged(data: dict[str, Any]) -> dict[str, Any]:
+def _keep_unchanged(data: dict[str, Any]) -> dict[str, Any]:
     """A record of an earlier format. Fields that it lacks have defaults, which say that nothing was observed."""
     return data
 
 
-UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _unchanged, 2: _unchanged}
+UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _keep_unchanged, 2: _keep_unchanged}
 """The functions that convert a record to the next format number, by the record's format number."""
 
 
@@ -455,7 +455,9 @@ def check_format(data: Any, newest: int, origin: str, kind: str, hint: str = "")
     if type(number) is not int:
         raise InductorBenchError(f"{origin} carries no format number, so it is not {kind}", hint, "damaged")
     if number > newest:
-        wrote = f": inductor-bench {_writer(data)} wrote it, and this is {__version__}" if _writer(data) else ""
+        wrote = (
+            f": inductor-bench {_name_writer(data)} wrote it, and this is {__version__}" if _name_writer(data) else ""
+        )
         raise NewerFormatError(
             f"{origin} has format {number}, newer than the {newest} that this version reads{wrote}", UPDATE
         )
@@ -472,26 +474,26 @@ def decode_record(kind: type[T], data: Any, origin: str, hint: str) -> T:
     try:
         return decode(kind, data)
     except InductorBenchError as error:
-        raise unreadable(data, origin, error.message, error.hint or hint) from error
+        raise make_unreadable_error(data, origin, error.message, error.hint or hint) from error
 
 
-def unreadable(data: Any, origin: str, reason: str, hint: str = "") -> InductorBenchError:
+def make_unreadable_error(data: Any, origin: str, reason: str, hint: str = "") -> InductorBenchError:
     """The error for a decoded record that cannot be read: damage, unless a newer version of the tool wrote it."""
-    if _is_newer(_writer(data)):
-        wrote = f"inductor-bench {_writer(data)} wrote it, and this is {__version__}"
+    if _is_newer(_name_writer(data)):
+        wrote = f"inductor-bench {_name_writer(data)} wrote it, and this is {__version__}"
         return NewerFormatError(f"{origin} cannot be read: {reason}; {wrote}", UPDATE)
     return InductorBenchError(f"{origin} is damaged: {reason}", hint, "damaged")
 
 
-def _writer(data: Any) -> str:
+def _name_writer(data: Any) -> str:
     """The version of the tool that wrote a record; empty if the record does not say it."""
     written = data.get("tool_version") if isinstance(data, dict) else None
     return written if isinstance(written, str) and len(written) <= _LONGEST_VERSION and written.isprintable() else ""
 
 
 def _is_newer(version: str) -> bool:
-    return _numbers(version) > _numbers(__version__)
+    return _read_version_numbers(version) > _read_version_numbers(__version__)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _read_version_numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"[0-9]+", version.partition("+")[0])[:3]))

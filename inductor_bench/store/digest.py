@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec.structs import astuple
 
-from ..devices.table import common_device
+from ..devices.table import find_common_device
 from ..errors import InductorBenchError
 from ..records.base import Category, Failure
 from ..records.batch_record import (
@@ -37,7 +37,7 @@ from ..records.batch_record import (
 from ..records.module import ModuleRecord
 from ..records.optimization import Optimization
 from ..records.request import BreakdownRequest
-from ..records.retune import RetuneRow, Saving, by_kernel, why_untuned
+from ..records.retune import RetuneRow, Saving, explain_untuned, group_by_kernel
 from ..records.run import (
     COLLECTIVE,
     COPY,
@@ -70,7 +70,7 @@ _CATEGORIES = {
 }
 
 
-def step_in(data: Mapping[str, Any]) -> Program | None:
+def read_step(data: Mapping[str, Any]) -> Program | None:
     """The program of a decoded record; ``None`` if no step was profiled.
 
     Raises:
@@ -92,7 +92,7 @@ def _put_in_step(kernel: Any) -> None:
     )
 
 
-def graph_in_step(graph: GraphResult, slug: str, program: Program) -> GraphResult:
+def describe_graph_in_step(graph: GraphResult, slug: str, program: Program) -> GraphResult:
     """The graph with its use in the step. Its busy share is the program's, because the host serves all graphs."""
     parts = [part for part in program.parts if part.kind == GRAPH and part.graph == slug]
     times: dict[Category, float] = defaultdict(float)
@@ -101,15 +101,17 @@ def graph_in_step(graph: GraphResult, slug: str, program: Program) -> GraphResul
     return replace(
         graph,
         time_s=sum(part.time_s for part in parts),
-        busy_share=_busy_share(program),
+        busy_share=_compute_busy_share(program),
         launches=sum(part.launches for part in parts),
         idle_s=None,
         categories=tuple(times.items()),
-        host_idle_share=_host_idle_share(program),
+        host_idle_share=_compute_host_idle_share(program),
     )
 
 
-def outside_of_graphs(graphs: Sequence[GraphResult], slugs: Sequence[str], program: Program) -> Iterator[GraphResult]:
+def describe_rest_of_step(
+    graphs: Sequence[GraphResult], slugs: Sequence[str], program: Program
+) -> Iterator[GraphResult]:
     """A row for the rest of the step, so that the rows add up to it; nothing if nothing is left."""
     rest = [part for part in program.parts if part.kind != GRAPH or part.graph not in slugs]
     times: dict[Category, float] = defaultdict(float)
@@ -122,21 +124,21 @@ def outside_of_graphs(graphs: Sequence[GraphResult], slugs: Sequence[str], progr
             graphs[0].device if graphs else "cuda",
             sum(part.time_s for part in rest),
             None,
-            _busy_share(program),
+            _compute_busy_share(program),
             sum(part.launches for part in rest),
             sum(part.time_s for part in rest if part.kind == IDLE),
             tuple(times.items()),
             (),
-            _host_idle_share(program),
+            _compute_host_idle_share(program),
         )
 
 
-def _busy_share(program: Program) -> float:
+def _compute_busy_share(program: Program) -> float:
     idle = sum(part.time_s for part in program.parts if part.kind == IDLE)
     return 1 - idle / program.step_time_s if program.step_time_s else 0.0
 
 
-def _host_idle_share(program: Program) -> float:
+def _compute_host_idle_share(program: Program) -> float:
     idle = sum(part.time_s for part in program.parts if part.kind == IDLE and part.label != QUEUED)
     return idle / program.step_time_s if program.step_time_s else 0.0
 
@@ -144,7 +146,7 @@ def _host_idle_share(program: Program) -> float:
 # Reads the compared figures of a record without building the whole record: the decoder skips what is not compared.
 
 
-def _kernel_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
+def _list_kernel_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
     """The fields of a kernel in a record, in the order of ``KernelResult``, without its last field, and its file."""
     defaults = {**KernelResult._field_defaults, "family_id": None}
     for name, hint in get_type_hints(KernelResult).items():
@@ -155,11 +157,11 @@ def _kernel_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
     yield "file", str | None, None
 
 
-_Kernel: Any = msgspec.defstruct("_Kernel", _kernel_fields(), kw_only=True, gc=False)
+_Kernel: Any = msgspec.defstruct("_Kernel", _list_kernel_fields(), kw_only=True, gc=False)
 _Module: Any = msgspec.defstruct(
     "_Module",
     [
-        *((name, Any, msgspec.UNSET) for name in codec.key_names(ModuleRecord) if name != "kernels"),
+        *((name, Any, msgspec.UNSET) for name in codec.list_key_names(ModuleRecord) if name != "kernels"),
         ("kernels", list[_Kernel]),
     ],
     kw_only=True,
@@ -189,7 +191,7 @@ def read_results(folder: BatchFolder, batch: Batch) -> BatchResults:
 
 
 @contextlib.contextmanager
-def without_collection() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Turns off garbage collection in the block: records have no cycles, and the search takes a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
@@ -207,7 +209,7 @@ def _read_model(model: BatchModel, folder: Path) -> ModelResult:
     try:
         found = read_digest(model, BatchFolder(folder).run(model.request.name).record)
     except InductorBenchError as error:
-        return ModelResult(model, problem=None if begun else _problem(error))
+        return ModelResult(model, problem=None if begun else _make_problem(error))
     if not begun:
         return found
     # Retunes and searches come last: a record with one is otherwise complete.
@@ -216,7 +218,7 @@ def _read_model(model: BatchModel, folder: Path) -> ModelResult:
     return replace(found, model=replace(model, status=MEASURED)) if found.retunes else ModelResult(model)
 
 
-def _problem(error: InductorBenchError) -> Failure:
+def _make_problem(error: InductorBenchError) -> Failure:
     kind = NEWER if isinstance(error, codec.NewerFormatError) else DAMAGED
     hint = error.hint or "the same `inductor-bench batch` command measures it again"
     return Failure("record", kind, error.message, hint)
@@ -236,14 +238,14 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
     data = _read_compared(record)
     try:
         retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))
-        tuned = by_kernel(row for row in retunes if row.verdict)
-        program = step_in(data)
-        graphs = tuple(_graph(module, tuned, program) for module in data["modules"])
+        tuned = group_by_kernel(row for row in retunes if row.verdict)
+        program = read_step(data)
+        graphs = tuple(_make_graph(module, tuned, program) for module in data["modules"])
         if program is not None:
             slugs = [str(module["slug"]) for module in data["modules"]]
-            graphs += tuple(outside_of_graphs(graphs, slugs, program))
-        machine = _machine(data["environment"], graphs)
-        outline = _outline(data, program)
+            graphs += tuple(describe_rest_of_step(graphs, slugs, program))
+        machine = _describe_machine(data["environment"], graphs)
+        outline = _make_outline(data, program)
         proven = (data.get("verification") or {}).get("step")
         return ModelResult(
             model,
@@ -256,7 +258,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             outline=outline,
         )
     except _DAMAGED as error:
-        raise codec.unreadable(data, str(record), f"{type(error).__name__}: {error}") from error
+        raise codec.make_unreadable_error(data, str(record), f"{type(error).__name__}: {error}") from error
 
 
 def _read_compared(record: Path) -> dict[str, Any]:
@@ -264,24 +266,24 @@ def _read_compared(record: Path) -> dict[str, Any]:
     with contextlib.suppress(ValueError, RecursionError):
         found = _RECORDS.decode(read_bytes(record))
         if found.format == codec.FORMAT:
-            return _keys_of(found)
+            return _list_keys(found)
     data = read_json(record)  # which says what is wrong
     if not isinstance(data, dict):
         raise InductorBenchError(f"{record} is not a record of inductor-bench", name="damaged")
     data = codec.upgrade(data, str(record))
     try:
-        return _keys_of(msgspec.convert(data, _Record))
+        return _list_keys(msgspec.convert(data, _Record))
     except (ValueError, RecursionError) as error:
         codec.decode_record(Run, data, str(record), "")  # which mostly says what is wrong in plain words
-        raise codec.unreadable(data, str(record), str(error)) from error
+        raise codec.make_unreadable_error(data, str(record), str(error)) from error
 
 
-def _keys_of(record: Any) -> dict[str, Any]:
-    data = _given(record)
-    return {**data, "modules": [_given(module) for module in data["modules"]]}
+def _list_keys(record: Any) -> dict[str, Any]:
+    data = _list_given_values(record)
+    return {**data, "modules": [_list_given_values(module) for module in data["modules"]]}
 
 
-def _given(struct: Any) -> dict[str, Any]:
+def _list_given_values(struct: Any) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(struct).items() if value is not msgspec.UNSET}
 
 
@@ -293,7 +295,7 @@ def _search(run: Path) -> Optimization | None:
     return None
 
 
-def _outline(data: dict[str, Any], program: Program | None) -> Run:
+def _make_outline(data: dict[str, Any], program: Program | None) -> Run:
     """The program, the peaks, and the graphs of a run without their kernels."""
     modules = ({**module, "kernels": (), "categories": ()} for module in data["modules"])
     graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
@@ -308,29 +310,29 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
         str(data["kernel_id"]),
         Category(data["category"]),
         tuple(map(str, data["graphs"])),
-        _finite(data["calls"]),
-        _finite(data["time_s"]),
-        _text(data["file"]),
+        _check_finite(data["calls"]),
+        _check_finite(data["time_s"]),
+        _read_text(data["file"]),
         str(data["method"]),
     )
     kernel, failure = data["kernel"], data["failure"]
     tuning = kernel.get("tuning") if kernel is not None else None
     if tuning is None or failure is not None:
         return row._replace(
-            problem=why_untuned(failure["message"] if failure is not None else None, kernel is not None)
+            problem=explain_untuned(failure["message"] if failure is not None else None, kernel is not None)
         )
-    default_s, best_s, speedup = (_finite(tuning[name]) for name in ("default_s", "best_s", "speedup"))
+    default_s, best_s, speedup = (_check_finite(tuning[name]) for name in ("default_s", "best_s", "speedup"))
     row = row._replace(caution="; ".join(kernel["advice"]))
     return row.tuned(default_s, best_s, speedup, str(tuning["verdict"]), dict(tuning["best_config"]))
 
 
-def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Program | None) -> GraphResult:
+def _make_graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Program | None) -> GraphResult:
     wall, busy, idle = _number(data["wall_time_s"]), _number(data["busy_time_s"]), data["idle"]
-    rows = _costs(data["kernels"], in_step=program is not None)
+    rows = _list_costs(data["kernels"], in_step=program is not None)
     kernels = tuple(KernelResult(*astuple(row)[:-1]) for row in rows)
     _check_floats(kernels)
     if tuned:
-        kernels = tuple(_tuned(kernel, row.file, tuned) for kernel, row in zip(kernels, rows, strict=True))
+        kernels = tuple(_find_tuned(kernel, row.file, tuned) for kernel, row in zip(kernels, rows, strict=True))
     graph = GraphResult(
         str(data["label"]),
         str(data["device"]),
@@ -338,14 +340,14 @@ def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Progra
         wall,
         _number(data["busy_share"]),
         _number(data["launches"]),
-        _finite(idle["time_s"]) if idle is not None and wall else None,
-        tuple((Category(total["name"]), _finite(total["time_s"])) for total in data["categories"]),
+        _check_finite(idle["time_s"]) if idle is not None and wall else None,
+        tuple((Category(total["name"]), _check_finite(total["time_s"])) for total in data["categories"]),
         kernels,
     )
-    return graph_in_step(graph, str(data["slug"]), program) if program is not None else graph
+    return describe_graph_in_step(graph, str(data["slug"]), program) if program is not None else graph
 
 
-def _costs(kernels: list[Any], *, in_step: bool) -> list[Any]:
+def _list_costs(kernels: list[Any], *, in_step: bool) -> list[Any]:
     """The kernels, of a step those that run in it, with their costs in it."""
     for kernel in kernels:
         if not kernel.family_id:
@@ -364,10 +366,10 @@ def _check_floats(kernels: Sequence[KernelResult]) -> None:
         known = [*filter(None, columns[place])]
         if known and not (min(known) >= SMALLEST and sum(known) <= LARGEST):
             for number in known:
-                _finite(number)
+                _check_finite(number)
 
 
-def _tuned(kernel: KernelResult, file: str | None, tuned: Mapping[str, RetuneRow]) -> KernelResult:
+def _find_tuned(kernel: KernelResult, file: str | None, tuned: Mapping[str, RetuneRow]) -> KernelResult:
     """The kernel with the figures of its own retune, or of the library call that shares its file."""
     own = tuned.get(kernel.kernel_id)
     found = own or tuned.get(file or "")
@@ -379,10 +381,10 @@ def _tuned(kernel: KernelResult, file: str | None, tuned: Mapping[str, RetuneRow
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else _finite(value)
+    return None if value is None else _check_finite(value)
 
 
-def _finite(value: Any) -> float:
+def _check_finite(value: Any) -> float:
     number = float(value)
     if number and not SMALLEST <= abs(number) <= LARGEST:
         wanted = "a number that can be measured" if math.isfinite(number) else "a finite number"
@@ -390,19 +392,19 @@ def _finite(value: Any) -> float:
     return number
 
 
-def _text(value: Any) -> str | None:
+def _read_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise TypeError(f"{type(value).__name__} instead of a text")
 
 
-def _machine(data: dict[str, Any], graphs: Sequence[GraphResult]) -> str:
+def _describe_machine(data: dict[str, Any], graphs: Sequence[GraphResult]) -> str:
     environment = Environment(
         versions=Versions(torch=data["torch"], triton=data["triton"]),
         host=Host(data["cpu"]),
         device=AcceleratorFacts(data["accelerator"]),
     )
-    device = common_device(graph.device for graph in graphs)
+    device = find_common_device(graph.device for graph in graphs)
     versions = environment.versions
     parts = [device.name_in(environment) or environment.host.cpu, f"torch {versions.torch}" if versions.torch else ""]
     if versions.triton and device.generates_triton:

@@ -37,7 +37,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder is not there.
     """
-    write_bytes(path, _bytes_of(path.name, text))
+    write_bytes(path, _encode_text(path.name, text))
 
 
 def remove_file(path: Path) -> None:
@@ -53,21 +53,21 @@ def remove_file(path: Path) -> None:
         raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}", name="unwritable") from error
 
 
-def masked_file(name: str, text: str) -> str:
+def mask_file(name: str, text: str) -> str:
     """The text as :func:`write_text` writes it into a file of this name."""
     return mask_keys(text) if name.endswith(_NAMES_OF_ITS_OWN) else mask_literals(text)
 
 
-def _bytes_of(name: str, text: str) -> bytes:
-    return masked_file(name, text).encode("utf-8", "backslashreplace")
+def _encode_text(name: str, text: str) -> bytes:
+    return mask_file(name, text).encode("utf-8", "backslashreplace")
 
 
-def sha256_of_text(text: str) -> str:
+def hash_text(text: str) -> str:
     """The hash, in hexadecimal digits, of the file that :func:`write_text` writes, for example one of a kernel."""
-    return hashlib.sha256(_bytes_of("kernel.py", text)).hexdigest()
+    return hashlib.sha256(_encode_text("kernel.py", text)).hexdigest()
 
 
-def sha256_of_file(path: Path) -> str | None:
+def hash_file(path: Path) -> str | None:
     """The hash of a file in hexadecimal digits; ``None`` if it is missing or cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -77,7 +77,7 @@ def sha256_of_file(path: Path) -> str | None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Writes bytes as :func:`write_text` writes text."""
-    with replacing(path) as stream:
+    with replace_when_written(path) as stream:
         stream.write(data)
 
 
@@ -87,12 +87,12 @@ def copy_file(source: Path, target: Path) -> None:
     Raises:
         InductorBenchError: a file cannot be read or written.
     """
-    with replacing(target) as stream, source.open("rb") as original:
+    with replace_when_written(target) as stream, source.open("rb") as original:
         shutil.copyfileobj(original, stream, _COPIED_AT_ONCE)
 
 
 @contextlib.contextmanager
-def beside(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
+def open_beside(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
     """Writes a file in a copy of this process while the block runs, if that ``takes_long`` enough to be worth it.
 
     Otherwise, or if it fails, the file is written at the end of the block.
@@ -120,7 +120,7 @@ def beside(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replace_when_written(path: Path) -> Iterator[BinaryIO]:
     """A stream whose bytes become the file at ``path`` at the end of the block; after an exception they are discarded.
 
     Raises:
@@ -132,7 +132,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:
             yield stream
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~_read_umask())
         os.replace(temporary, path)
         temporary = None
     except OSError as error:
@@ -167,7 +167,7 @@ def ensure_private_folder(path: Path, forbidden_bits: int) -> bool:
         os.close(descriptor)
 
 
-def leftovers_of(path: Path) -> list[Path]:
+def find_leftovers(path: Path) -> list[Path]:
     """The temporary files of ``path`` that killed processes left."""
     return list(path.parent.glob(f".{path.name}.*"))
 
@@ -178,7 +178,7 @@ def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder cannot be made.
     """
-    write_message(path, each_text(value, functools.cache(mask_literals)), indent)
+    write_message(path, change_each_text(value, functools.cache(mask_literals)), indent)
 
 
 def write_message(path: Path, value: Any, indent: int | None = 2) -> None:
@@ -187,14 +187,14 @@ def write_message(path: Path, value: Any, indent: int | None = 2) -> None:
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
-def each_text(data: Any, change: Callable[[str], str]) -> Any:
+def change_each_text(data: Any, change: Callable[[str], str]) -> Any:
     """JSON data with each text in it changed, names apart."""
     if isinstance(data, str):
         return change(data)
     if isinstance(data, list):
-        return [each_text(item, change) for item in data]
+        return [change_each_text(item, change) for item in data]
     if isinstance(data, dict):
-        return {key: each_text(value, change) for key, value in data.items()}
+        return {key: change_each_text(value, change) for key, value in data.items()}
     return data
 
 
@@ -239,15 +239,15 @@ def read_json(path: Path) -> Any:
     data = read_bytes(path)
     try:
         with contextlib.suppress(ValueError, RecursionError):
-            return _not_too_deep(_decode(data))
-        return _not_too_deep(json.loads(data.decode("utf-8")))  # which knows more numbers, and says what is wrong
+            return _check_depth(_decode(data))
+        return _check_depth(json.loads(data.decode("utf-8")))  # which knows more numbers, and says what is wrong
     except RecursionError as error:
         raise InductorBenchError(f"{path} is nested too deep", name="damaged") from error
     except ValueError as error:
         raise InductorBenchError(f"{path} is not valid JSON ({error})", name="damaged") from error
 
 
-def _not_too_deep(data: Any) -> Any:
+def _check_depth(data: Any) -> Any:
     """The data. From Python 3.12 on, JSON of any depth is decoded, and what walks it would end in a RecursionError."""
     level, depth = [data], 0
     while level:
@@ -261,7 +261,7 @@ def _not_too_deep(data: Any) -> Any:
     return data
 
 
-def file_inside(folder: Path, place: str) -> Path:
+def find_file_inside(folder: Path, place: str) -> Path:
     """The file at a relative path in a folder.
 
     Raises:
@@ -310,7 +310,7 @@ def own_folder(path: Path) -> Path:
     return path
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     """The permission bits that this process withholds from new files. To read them is to set them for a moment."""
     mask = os.umask(0)
     os.umask(mask)

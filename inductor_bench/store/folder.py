@@ -18,8 +18,8 @@ from ..records.batch_record import Batch
 from ..records.module import ExtractedKernel
 from ..records.run import Run
 from . import codec
-from .files import file_inside, leftovers_of, read_json, sha256_of_file, write_json
-from .lock import LOCK, FolderLock, is_locked, locked
+from .files import find_file_inside, find_leftovers, hash_file, read_json, write_json
+from .lock import LOCK, FolderLock, hold_lock, is_locked
 
 # The index of an extraction: a row for each kernel, in the folder of the kernel files.
 
@@ -39,7 +39,7 @@ def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
     return tuple(codec.decode(ExtractedKernel, row) for row in rows)
 
 
-def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
+def read_rows(folder: Path) -> tuple[ExtractedKernel, ...]:
     """The rows of :func:`read_index`; none if the index cannot be read."""
     try:
         return read_index(folder)
@@ -51,7 +51,7 @@ def is_edited(row: ExtractedKernel, folder: Path) -> bool:
     """Whether the file of a row exists and differs from the file that was written."""
     if row.file is None or row.sha256 is None:
         return False
-    return sha256_of_file(folder / row.file) not in (None, row.sha256)
+    return hash_file(folder / row.file) not in (None, row.sha256)
 
 
 # The layout of a RUN folder; making, loading, saving and removing a run.
@@ -150,7 +150,7 @@ class RunFolder(RecordFolder):
         Raises:
             InductorBenchError: the file is gone, is no plain file, or a link leads out of the folder.
         """
-        return file_inside(self.path, place)
+        return find_file_inside(self.path, place)
 
     def optional_file(self, place: str) -> Path | None:
         """The file of :meth:`file`, or ``None`` if nothing exists at that path."""
@@ -194,11 +194,11 @@ OWN_FILES = {
     f"{OPTIMIZED}/trials": ("*.json",),
     f"{OPTIMIZED}/logs": ("*.log",),
 }
-"""The files of a run: patterns of names by folder. A folder stands before those in it."""
+"""The files of a run: patterns of names by folder. A folder comes before the folders in it."""
 
 
 @contextlib.contextmanager
-def new_run_folder(
+def make_run_folder(
     path: Path | None, title: str, *, force: bool, mark: str = "", tell: Callable[[str], None] = lambda text: None
 ) -> Iterator[tuple[RunFolder, str]]:
     """Makes the folder of a new run, and holds its lock until the end of the block.
@@ -219,7 +219,7 @@ def new_run_folder(
         InductorBenchError: the folder cannot be made.
     """
     folder = RunFolder(_make(path, title, force=force))
-    with locked(folder.path, mark) as lock:
+    with hold_lock(folder.path, mark) as lock:
         _check_replaceable(folder, force=force)  # again: another command may have written it before the lock
         _keep_search(folder, tell)
         remove_run(folder)
@@ -233,7 +233,7 @@ def new_run_folder(
 def _make(path: Path | None, title: str, *, force: bool) -> Path:
     try:
         if path is None:
-            return first_free_folder(Path("runs"), title)
+            return find_free_folder(Path("runs"), title)
         if os.path.lexists(path):
             _check_replaceable(RunFolder(path), force=force)
         path.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
         raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER, "folder-in-use")
     if not any(item.name != LOCK for item in path.iterdir()):
         return
-    reason = _irreplaceable_reason(folder)
+    reason = _explain_irreplaceable(folder)
     if reason:
         raise UsageError(
             f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER_FOLDER, "folder-in-use"
@@ -260,7 +260,7 @@ def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
         raise UsageError(f"{path} holds an earlier run", hint, "folder-in-use")
 
 
-def _irreplaceable_reason(folder: RunFolder) -> str:
+def _explain_irreplaceable(folder: RunFolder) -> str:
     """The reason why a folder may hold files of the user; empty for a folder that holds a run only."""
     real = folder.path.resolve()
     if real in (Path.home(), Path.cwd(), *Path.cwd().parents):
@@ -284,7 +284,7 @@ def _was_killed(folder: RunFolder) -> bool:
     lock = folder.path / LOCK
     if folder.record.exists() or not lock.is_file():
         return False
-    own = {lock, folder.work, *leftovers_of(folder.record), *_own_files(folder)}
+    own = {lock, folder.work, *find_leftovers(folder.record), *_own_files(folder)}
     own.update(folder.path / name for name in OWN_FILES)
     kept = {*folder.path.glob(f"{OPTIMIZED}-*")}
     return all(path in own or {folder.work, *kept} & {path, *path.parents} for path in folder.path.rglob("*"))
@@ -298,7 +298,7 @@ def _keep_search(folder: RunFolder, tell: Callable[[str], None]) -> None:
     if is_locked(search):
         raise UsageError(f"a search runs in {search}", "wait for its end, or " + ANOTHER_FOLDER, "folder-in-use")
     try:
-        kept = first_free_folder(folder.path, search.name)
+        kept = find_free_folder(folder.path, search.name)
         search.replace(kept)
     except OSError as error:
         raise InductorBenchError(
@@ -321,7 +321,7 @@ def remove_run(folder: RunFolder) -> None:
         if folder.work.is_symlink():
             folder.work.unlink()
         shutil.rmtree(folder.work, ignore_errors=True)
-        for path in (*leftovers_of(folder.record), folder.record):  # last, because the record identifies the run
+        for path in (*find_leftovers(folder.record), folder.record):  # last, because the record identifies the run
             path.unlink(missing_ok=True)
         _remove_empty(folder.path)
     except OSError as error:
@@ -337,20 +337,20 @@ def _own_files(folder: RunFolder) -> Iterator[Path]:
             yield place
         elif place.is_dir():
             for pattern in patterns:
-                yield from _files(place.glob(pattern))
-                yield from _files(place.glob(f".{pattern}.????????"))  # temporary files of a killed command
+                yield from _list_files(place.glob(pattern))
+                yield from _list_files(place.glob(f".{pattern}.????????"))  # temporary files of a killed command
     if not folder.kernels.is_symlink():
         yield from _own_kernels(folder.kernels)
 
 
 def _own_kernels(kernels: Path) -> Iterator[Path]:
-    for row in rows_in(kernels):
+    for row in read_rows(kernels):
         if not is_edited(row, kernels):
-            yield from _files(kernels / name for name in (row.file, row.values) if name)
-    yield from _files([kernels / INDEX])
+            yield from _list_files(kernels / name for name in (row.file, row.values) if name)
+    yield from _list_files([kernels / INDEX])
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
     return (path for path in list(paths) if path.is_symlink() or path.is_file())
 
 
@@ -359,7 +359,7 @@ def _remove_empty(path: Path) -> None:
         path.rmdir()
 
 
-def first_free_folder(parent: Path, title: str) -> Path:
+def find_free_folder(parent: Path, title: str) -> Path:
     """Makes the first free folder ``parent/<title>-<n>``; the letters and digits of the title name it."""
     stem = re.sub(r"[^A-Za-z0-9_.]+", "-", title).strip("-.")[:60] or "run"
     number = 1
@@ -383,7 +383,7 @@ _BATCH_DAMAGED = (
 )
 
 
-def _without_unset(data: Any) -> Any:
+def _leave_out_unset(data: Any) -> Any:
     """A decoded batch without the ``null`` that earlier versions wrote for what a list did not say."""
     models = data["models"] if isinstance(data.get("models"), list) else []
     for model in models:
@@ -411,7 +411,7 @@ class BatchFolder(RecordFolder):
 
     def is_new(self) -> bool:
         """Whether the folder is missing, or holds only files of a batch that was killed before its record was saved."""
-        left = {self.path / LOCK, *leftovers_of(self.record)}
+        left = {self.path / LOCK, *find_leftovers(self.record)}
         return not self.path.exists() or left.issuperset(self.path.iterdir())
 
     def save(self, batch: Batch) -> None:
@@ -426,7 +426,7 @@ class BatchFolder(RecordFolder):
         """
         data = self.read("give a folder that `inductor-bench batch` wrote", _BATCH_DAMAGED)
         codec.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
-        return codec.decode_record(Batch, _without_unset(data), str(self.record), _BATCH_DAMAGED)
+        return codec.decode_record(Batch, _leave_out_unset(data), str(self.record), _BATCH_DAMAGED)
 
     @contextlib.contextmanager
     def locked(self, mark: str = "") -> Iterator[FolderLock]:
@@ -442,8 +442,8 @@ class BatchFolder(RecordFolder):
             InductorBenchError: the folder cannot be made.
         """
         self.make()
-        with locked(self.path, mark) as lock:
-            for left in leftovers_of(self.record):
+        with hold_lock(self.path, mark) as lock:
+            for left in find_leftovers(self.record):
                 left.unlink(missing_ok=True)
             yield lock
 

@@ -42,7 +42,7 @@ class FolderLock:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
+def hold_lock(folder: Path, mark: str = "") -> Iterator[FolderLock]:
     """Holds the lock of a folder in the block.
 
     Args:
@@ -104,7 +104,7 @@ def _take(path: Path) -> int:
             owner = _read(descriptor)
             if owner.is_alive() or time.monotonic() > deadline:
                 os.close(descriptor)
-                raise _refusal(path.parent, owner) from None
+                raise _make_refusal(path.parent, owner) from None
         except OSError as error:
             os.close(descriptor)
             message = f"cannot lock {path}: {error.strerror or error}"
@@ -145,7 +145,7 @@ def _read(descriptor: int) -> _Owner:
     return _Owner(found[1], found[2] or "") if found else _Owner()
 
 
-def _refusal(folder: Path, owner: _Owner) -> UsageError:
+def _make_refusal(folder: Path, owner: _Owner) -> UsageError:
     who = f" (process {owner.pid})" if owner.pid else ""
     return UsageError(
         f"another inductor-bench command is writing {folder}{who}",

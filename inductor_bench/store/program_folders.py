@@ -13,7 +13,7 @@ from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..records.comparison import ModeComparison
 from ..records.optimization import Optimization, Trial
 from . import codec
-from .files import each_text, leftovers_of, own_folder, read_json, refuse_link, remove_file, write_json
+from .files import change_each_text, find_leftovers, own_folder, read_json, refuse_link, remove_file, write_json
 from .folder import OPTIMIZED, PAGE, SEARCH, RecordFolder
 from .lock import LOCK
 
@@ -57,7 +57,7 @@ class ProgramFolder(RecordFolder, ABC, Generic[Result]):
         """
         super().make()
         own = {LOCK, self.work.name, self.processes.name, self.logs.name}
-        own.update(left.name for left in leftovers_of(self.record))
+        own.update(left.name for left in find_leftovers(self.record))
         if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no {self.HOLDS}", ANOTHER_FOLDER, "folder-in-use")
 
@@ -93,11 +93,11 @@ class ProgramFolder(RecordFolder, ABC, Generic[Result]):
 
     def save(self, found: Result, hide: Callable[[str], str]) -> None:
         """Writes the record atomically; ``hide`` takes the secrets out of each text."""
-        write_json(self.record, each_text(codec.encode(found), hide))
+        write_json(self.record, change_each_text(codec.encode(found), hide))
 
     def save_process(self, name: str, found: object, hide: Callable[[str], str]) -> None:
         """Writes what a process measured, without secrets."""
-        write_json(self.processes / f"{name}.json", each_text(codec.encode(found), hide))
+        write_json(self.processes / f"{name}.json", change_each_text(codec.encode(found), hide))
 
     def load(self) -> Result:
         """Reads the record.
@@ -147,7 +147,7 @@ class OptimizationFolder(ProgramFolder[Optimization]):
 
     def save(self, found: Optimization, hide: Callable[[str], str]) -> None:
         """Writes the record atomically, without the times of single steps; ``hide`` takes the secrets out of texts."""
-        super().save(replace(found, trials=tuple(map(summary, found.trials))), hide)
+        super().save(replace(found, trials=tuple(map(summarise_trial, found.trials))), hide)
 
     def load_trial(self, name: str) -> Trial | None:
         """What a process of an earlier command measured; ``None`` if there was none, or if its file is damaged."""
@@ -170,7 +170,7 @@ def search_in(run: Path) -> Optimization | None:
     return folder.load() if folder.exists() else None
 
 
-def summary(trial: Trial) -> Trial:
+def summarise_trial(trial: Trial) -> Trial:
     """A trial without the times of single steps, which its own file has."""
     variants = tuple(replace(one, times_s=(), places=()) for one in trial.variants)
     return replace(trial, variants=variants, digests=())

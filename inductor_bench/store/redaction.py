@@ -16,13 +16,13 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from ..errors import UsageError
-from ..literals import MASK, PASSWORD, is_secret, mask_literals, masked_pair, words_of
+from ..literals import MASK, PASSWORD, is_secret, mask_literals, mask_pair, split_into_words
 from ..records.base import Failure
 from ..records.batch_record import Batch
 from ..records.evidence import CallPlace, Evidence, StepEvidence
 from ..records.run import Run
 from . import codec
-from .files import each_text
+from .files import change_each_text
 
 T = TypeVar("T")
 
@@ -59,17 +59,17 @@ class Redaction:
             UsageError: a name has no letter.
         """
         for name in names:
-            if not words_of(name):
+            if not split_into_words(name):
                 raise UsageError(
                     f"{OPTION} {name!r} names nothing", "give an option's or a variable's name", "bad-word"
                 )
-        named = (name for name in environment.get(VARIABLE, "").split(",") if words_of(name))
+        named = (name for name in environment.get(VARIABLE, "").split(",") if split_into_words(name))
         bare = cls(tuple(dict.fromkeys([*names, *named])))
         found = [value for words in commands for value in bare._values_of(words)]
         for name, value in environment.items():
             found += [value] if bare._hides(name, value) else []
             found += [match["value"] for match in PASSWORD.finditer(value)]
-        forms = {form for value in found if not _is_path(value) for form in _forms(value)}
+        forms = {form for value in found if not _is_path(value) for form in _list_forms(value)}
         return replace(bare, values=tuple(sorted(forms, key=lambda form: (-len(form), form))))
 
     @property
@@ -127,7 +127,7 @@ class Redaction:
     def _everywhere(self, value: T) -> T:
         """The value without secrets that stand in any of its texts. Known secrets stay, because a path may hold one."""
         data = codec.encode(value)
-        masked = each_text(data, lambda text: mask_literals(text, self.names))
+        masked = change_each_text(data, lambda text: mask_literals(text, self.names))
         return value if masked == data else codec.decode(type(value), masked)
 
     def _steps(self, found: StepEvidence) -> StepEvidence:
@@ -195,17 +195,17 @@ class Redaction:
         return len(word)
 
     def _without_pairs(self, word: str) -> str:
-        return _PAIR.sub(lambda match: masked_pair(match, self.names), word)
+        return _PAIR.sub(lambda match: mask_pair(match, self.names), word)
 
     def _hides(self, name: str, value: str) -> bool:
         """Whether the value after a name is a secret."""
         return is_secret(name, value, self.names)
 
 
-def asked_for(words: Sequence[str]) -> tuple[str, ...]:
+def list_requested_names(words: Sequence[str]) -> tuple[str, ...]:
     """The names after ``--redact`` in this tool's own command line, before the command line is parsed."""
     own = [part for word in takewhile(lambda word: word != "--", words) for part in word.split("=", 1)]
-    return tuple(name for word, name in pairwise(own) if word == OPTION and words_of(name))
+    return tuple(name for word, name in pairwise(own) if word == OPTION and split_into_words(name))
 
 
 def _is_path(value: str) -> bool:
@@ -213,7 +213,7 @@ def _is_path(value: str) -> bool:
     return os.sep in value and os.path.exists(value)
 
 
-def _forms(value: str) -> Iterator[str]:
+def _list_forms(value: str) -> Iterator[str]:
     """The forms in which programs print a secret: plain, quoted, in JSON, in an address, and each of its lines."""
     forms = (value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe=""), *value.splitlines())
     return (form for form in forms if len(form) >= SHORTEST)

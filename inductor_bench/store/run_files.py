@@ -20,7 +20,7 @@ from ..records.evidence import CountedCall, Evidence, HostTrace, ModuleEvidence
 from ..records.module import ModuleRecord
 from ..records.run import Run, Timeline
 from . import codec
-from .files import masked_file, read_json, read_text, write_bytes, write_json
+from .files import mask_file, read_json, read_text, write_bytes, write_json
 from .folder import EVIDENCE, RECORD, RunFolder
 
 # The files of a RUN that hold what was observed: module texts, raw measurements, the user's lines, the steps.
@@ -86,10 +86,10 @@ def load_evidence(folder: RunFolder, run: Run) -> Evidence:
         return _decode(Evidence, read_json(path), path)
     files = {kernel.kernel_id: kernel.file for module in run.modules for kernel in module.kernels if kernel.file}
     written = {kernel_id: file for kernel_id, file in files.items() if file.startswith("kernels/")}
-    return Evidence(tuple(map(_evidence_of, run.modules)), costs=_load_costs(folder), kernel_files=written)
+    return Evidence(tuple(map(_find_evidence, run.modules)), costs=_load_costs(folder), kernel_files=written)
 
 
-def _evidence_of(module: ModuleRecord) -> ModuleEvidence:
+def _find_evidence(module: ModuleRecord) -> ModuleEvidence:
     return ModuleEvidence(
         label=module.label,
         slug=module.slug,
@@ -231,7 +231,7 @@ _SUFFIXES = (".py", ".json", ".safetensors")
 
 
 @contextlib.contextmanager
-def unpacked_run(path: Path) -> Iterator[Path]:
+def unpack_run(path: Path) -> Iterator[Path]:
     """A folder with the record, the modules and the kernel files of a zipped RUN; removed at the end of the block.
 
     Raises:
@@ -306,7 +306,7 @@ def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             if name.endswith(_TEXTS):
-                text = masked_file(name, data.decode("utf-8", "surrogateescape"))
+                text = mask_file(name, data.decode("utf-8", "surrogateescape"))
                 data = text.encode("utf-8", "surrogateescape")
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
     write_bytes(path, stream.getvalue())

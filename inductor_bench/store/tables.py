@@ -40,10 +40,12 @@ def write_parquet(tables: Sequence[QueryTable], folder: Path) -> bool:
         for table, target in zip(tables, targets, strict=True):
             file = Path(scratch) / target.name
             try:
-                with _source(connection, table) as typed:
-                    connection.execute(f"COPY ({typed}) TO {_text(str(file))} (FORMAT parquet, COMPRESSION zstd)")
+                with _write_source(connection, table) as typed:
+                    connection.execute(f"COPY ({typed}) TO {_quote_text(str(file))} (FORMAT parquet, COMPRESSION zstd)")
             except duckdb.Error as error:
-                raise InductorBenchError(f"cannot write {target}: {_lines(error)[0]}", name="unwritable") from error
+                raise InductorBenchError(
+                    f"cannot write {target}: {_shorten_error(error)[0]}", name="unwritable"
+                ) from error
             copy_file(file, target)
     return True
 
@@ -60,14 +62,14 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
         raise InductorBenchError("a query needs DuckDB, which is not installed", INSTALL, "no-duckdb")
     with _connect(duckdb) as connection:
         for table in tables:
-            with _source(connection, table) as typed:
+            with _write_source(connection, table) as typed:
                 connection.execute(f"CREATE TABLE {_name(table.name)} AS {typed}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         try:
-            return _interruptible(lambda: _answer(connection.execute(sql)), connection)
+            return _interruptible(lambda: _make_answer(connection.execute(sql)), connection)
         except (duckdb.Error, OverflowError) as error:  # OverflowError: Python has no type for a value
-            message, *more = _lines(error)
+            message, *more = _shorten_error(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
             proposed = any(f'"{table.name}"' in hint for table in tables)
             if "Table with name" in message and not proposed:  # what DuckDB proposes is a table of its own
@@ -76,7 +78,7 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
             raise UsageError(message, hint, "bad-query") from error
 
 
-def _answer(result: Any) -> Answer:
+def _make_answer(result: Any) -> Answer:
     if result is None:  # the query holds comments only
         return Answer((), [])
     return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
@@ -127,13 +129,13 @@ def _connect(duckdb: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _source(connection: Any, table: QueryTable) -> Iterator[str]:
+def _write_source(connection: Any, table: QueryTable) -> Iterator[str]:
     """A SELECT statement that returns the table with its column types; valid inside the block."""
     import numpy
 
     # DuckDB reads NaN as NULL, so that columns of whole numbers with unknown values pass as floats.
     arrays = {
-        column.name: numpy.array(_readable(column.values), dtype=object)
+        column.name: numpy.array(_remove_unreadable_columns(column.values), dtype=object)
         if column.type == TEXT
         else numpy.array(column.values, dtype=float)
         for column in table.columns
@@ -146,14 +148,14 @@ def _source(connection: Any, table: QueryTable) -> Iterator[str]:
         connection.unregister(_SOURCE)
 
 
-def _readable(texts: Sequence[Any]) -> Sequence[Any]:
+def _remove_unreadable_columns(texts: Sequence[Any]) -> Sequence[Any]:
     """The texts with escapes for characters that UTF-8 cannot encode, as in a path with arbitrary bytes."""
     if "".join(filter(None, texts)).isascii():
         return texts
     return [text and text.encode("utf-8", "backslashreplace").decode() for text in texts]
 
 
-def _lines(error: Exception) -> list[str]:
+def _shorten_error(error: Exception) -> list[str]:
     """The lines of DuckDB's message: the error, then its proposals; without the query's text and tracebacks."""
     text = str(error).split("\nLINE ")[0].split("\nTraceback ")[0]
     return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
@@ -163,7 +165,7 @@ def _name(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _text(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

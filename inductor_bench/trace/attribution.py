@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..records.code import CallSite, KernelDefinition, ModuleSource
 from ..records.traced import Activity, DeviceEvent, Iteration, TensorArguments, Trace
-from .iterations import children, is_operator
+from .iterations import is_operator, list_children
 
 # Pairs the calls in a module's text with the calls in a trace, by the order of their names.
 
@@ -35,12 +35,12 @@ def align_calls(expected: Sequence[str], seen: Sequence[str]) -> list[int | None
     left = [index for index, name in enumerate(expected) if name in present]
     right = [index for index, name in enumerate(seen) if name in wanted]
     pairs: list[int | None] = [None] * len(seen)
-    for ours, theirs in _common([expected[index] for index in left], [seen[index] for index in right]):
+    for ours, theirs in _count_common([expected[index] for index in left], [seen[index] for index in right]):
         pairs[right[theirs]] = left[ours]
     return pairs
 
 
-def _common(left: list[str], right: list[str]) -> list[tuple[int, int]]:
+def _count_common(left: list[str], right: list[str]) -> list[tuple[int, int]]:
     """Index pairs of a longest common subsequence."""
     shortest = min(len(left), len(right))
     head = 0
@@ -110,7 +110,7 @@ def attribute_activities(trace: Trace, iterations: Sequence[Iteration], source: 
     On a GPU an activity is a device event. On a CPU it is an outermost operator, with its inclusive time.
     """
     reader = _Attribution(trace, source)
-    if device_of(source.device).runs_on_host:
+    if find_device(source.device).runs_on_host:
         return tuple(activity for index, one in enumerate(iterations) for activity in reader.host(index, one))
     return tuple(activity for index, one in enumerate(iterations) for activity in reader.device(index, one))
 
@@ -124,7 +124,7 @@ class _Attribution:
         self._by_hash = {kernel.kernel_hash: kernel for kernel in source.kernels if kernel.kernel_hash}
         self._choices = {name: call.target for call in source.calls for name in call.alternatives}
         self._expected = [self._expected_name(call) for call in source.calls]
-        self._children = children(trace)
+        self._children = list_children(trace)
 
     def _expected_name(self, call: CallSite) -> str:
         # A host operator is named by the module's variable (add_kernel_0), a device event by the function (add_kernel).

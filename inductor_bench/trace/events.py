@@ -105,7 +105,7 @@ def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 _BOUND = Decimal(4 * 10**15)
-"""Upper bound of times in microseconds: the sum of two such times fits into 64 bits in nanoseconds."""
+"""Upper bound of times in microseconds: the sum of two times below it fits into 64 bits in nanoseconds."""
 
 _Exact = Annotated[float, Meta(gt=-(2.0**43), lt=2.0**43)]
 """Times in microseconds up to this limit are exact to the nanosecond as floats; other times are decoded digit by
@@ -169,7 +169,7 @@ class _Event(Struct, Generic[_Time], frozen=True, gc=False):
 Event = _Event[Any]
 
 
-def _nanoseconds(time: Any) -> int:
+def _parse_nanoseconds(time: Any) -> int:
     """A time in whole nanoseconds, exactly if it has up to three decimals."""
     if isinstance(time, float) or -_BOUND < time < _BOUND:
         nanoseconds: int = round(time * 1000)
@@ -177,19 +177,19 @@ def _nanoseconds(time: Any) -> int:
     raise ArithmeticError
 
 
-def _without_bad_values(fields: Fields) -> Event | None:
+def _remove_bad_values(fields: Fields) -> Event | None:
     """The event without the values that do not fit; ``None`` if a time is no number."""
-    kept = _fitting(_Event[Decimal], fields)
+    kept = _keep_fitting_values(_Event[Decimal], fields)
     damaged = any(fields.get(name) is not None and name not in kept for name in ("ts", "dur"))
     return None if damaged else _Event(**kept)
 
 
-def _fitting(kind: Any, values: Fields) -> Fields:
+def _keep_fitting_values(kind: Any, values: Fields) -> Fields:
     kept: Fields = {}
     for item in msgspec.structs.fields(kind):
         value = values.get(item.encode_name)
         if isinstance(value, dict) and item.type is EventArguments:
-            kept[item.name] = EventArguments(**_fitting(EventArguments, value))
+            kept[item.name] = EventArguments(**_keep_fitting_values(EventArguments, value))
         elif value is not None and item.type is Raw:
             kept[item.name] = Raw(json.dumps(value, default=float).encode())
         elif value is not None and item.type is str:
@@ -258,8 +258,8 @@ class EventReader:
             if kinds is not None and not kinds[event.cat]:
                 continue
             try:
-                start = None if event.ts is None else _nanoseconds(event.ts)
-                duration = 0 if event.dur is None else max(0, _nanoseconds(event.dur))
+                start = None if event.ts is None else _parse_nanoseconds(event.ts)
+                duration = 0 if event.dur is None else max(0, _parse_nanoseconds(event.dur))
             except ArithmeticError:
                 self.truncated = True
                 continue
@@ -307,7 +307,7 @@ class EventReader:
             text += chunk
             if chunk and len(text) < wanted:
                 continue
-            cut = _last_boundary(text)
+            cut = _find_last_boundary(text)
             found = self._decode(text[:cut])
             if found is not None:
                 yield from found
@@ -350,7 +350,7 @@ class EventReader:
             if between:
                 position = between.end()
                 continue
-            following = _next_event(text, max(position, end))
+            following = _find_next_event(text, max(position, end))
             if following < 0:
                 break
             self.truncated = True
@@ -358,7 +358,7 @@ class EventReader:
         return text[position:]
 
 
-def _last_boundary(text: bytes) -> int:
+def _find_last_boundary(text: bytes) -> int:
     """Where the text can be cut: after the brace that ends the last event but one."""
     size = 1 << 13
     while True:
@@ -368,7 +368,7 @@ def _last_boundary(text: bytes) -> int:
         size *= 4
 
 
-def _next_event(text: bytes, start: int) -> int:
+def _find_next_event(text: bytes, start: int) -> int:
     """Where the next whole event begins after another one's end; -1 for none."""
     found = _BOUNDARY.search(text, start)
     while found:
@@ -395,7 +395,7 @@ def _read_event(text: bytes) -> Event | None:
     except (ValueError, RecursionError):
         pass
     try:
-        return _without_bad_values(_LENIENT.decode(text.decode("utf-8", "replace")))
+        return _remove_bad_values(_LENIENT.decode(text.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
 
@@ -408,7 +408,7 @@ _LARGEST_REAL = 1e30
 """Bound of real numbers: their squares and sums stay finite."""
 
 
-def whole_number(value: object) -> int | None:
+def read_whole_number(value: object) -> int | None:
     """The value, or the digits in a text, as a whole number below 2**62; ``None`` for anything else."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
@@ -417,7 +417,7 @@ def whole_number(value: object) -> int | None:
     return int(value)
 
 
-def real_number(value: object) -> float | None:
+def read_real_number(value: object) -> float | None:
     """The value as a real number below 1e30; ``None`` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST_REAL:
         return None
@@ -429,15 +429,15 @@ def printable(value: object) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def size_lists(values: list[Any]) -> tuple[Any, ...]:
+def read_size_lists(values: list[Any]) -> tuple[Any, ...]:
     """The sizes of each argument as a tuple; ``()`` for an argument without sizes."""
-    return tuple(_sizes(value, _DEEPEST) if isinstance(value, list) else () for value in values)
+    return tuple(_read_sizes(value, _DEEPEST) if isinstance(value, list) else () for value in values)
 
 
-def _sizes(values: list[Any], levels: int) -> tuple[Any, ...]:
+def _read_sizes(values: list[Any], levels: int) -> tuple[Any, ...]:
     """Nested lists of sizes as tuples; an entry that is not a whole number becomes 0."""
     return tuple(
-        _sizes(value, levels - 1) if levels and isinstance(value, list) else whole_number(value) or 0
+        _read_sizes(value, levels - 1) if levels and isinstance(value, list) else read_whole_number(value) or 0
         for value in values
     )
 
@@ -524,7 +524,7 @@ class Classifier:
     def _describe(self, kind: str, event: Event) -> About:
         name = self._keep(event.name)
         if kind == DEVICE:
-            where = (DEVICE_KINDS[event.cat], *_device_and_stream(event))
+            where = (DEVICE_KINDS[event.cat], *_read_device_and_stream(event))
             return About(kind, name, where, self._device_details(event.args))
         place: tuple[Any, ...] = (self._keep(f"{event.pid}/{event.tid}"),)
         if kind == HOST:
@@ -541,24 +541,24 @@ class Classifier:
         return (
             self._tensor_arguments(arguments),
             *(self._text(text) for text in (arguments.kernel_file, arguments.kernel_hash, arguments.kernel_kwargs)),
-            *(whole_number(number) for number in (arguments.num_warps, arguments.num_stages)),
+            *(read_whole_number(number) for number in (arguments.num_warps, arguments.num_stages)),
         )
 
     def _device_details(self, arguments: EventArguments) -> tuple[Any, ...]:
         return (
-            whole_number(arguments.registers),
-            whole_number(arguments.shared_memory),
+            read_whole_number(arguments.registers),
+            read_whole_number(arguments.shared_memory),
             self._triple(arguments.grid),
             self._triple(arguments.block),
-            _occupancy(arguments),
-            whole_number(arguments.bytes),
+            _read_occupancy(arguments),
+            read_whole_number(arguments.bytes),
         )
 
     def _text(self, value: object) -> str | None:
         return self._keep(printable(value)) if isinstance(value, str) else None
 
     def _triple(self, value: object) -> tuple[int, int, int] | None:
-        parts = [whole_number(part) for part in value] if isinstance(value, tuple) else []
+        parts = [read_whole_number(part) for part in value] if isinstance(value, tuple) else []
         return self._keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
 
     def _tensor_arguments(self, arguments: EventArguments) -> TensorArguments | None:
@@ -568,7 +568,7 @@ class Classifier:
         try:
             dims, strides, types, concrete = map(_list, texts)
             words = (tuple(map(printable, value or ())) for value in (types, concrete))
-            found = TensorArguments(size_lists(dims), size_lists(strides), *words)
+            found = TensorArguments(read_size_lists(dims), read_size_lists(strides), *words)
             return self._keep(found)  # type: ignore[no-any-return]
         except (ValueError, RecursionError):
             return None
@@ -580,16 +580,16 @@ def _list(text: Raw) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _device_and_stream(event: Event) -> tuple[int, int]:
-    device, stream = whole_number(event.args.device), whole_number(event.args.stream)
-    device = whole_number(event.pid) if device is None else device
-    stream = whole_number(event.tid) if stream is None else stream
+def _read_device_and_stream(event: Event) -> tuple[int, int]:
+    device, stream = read_whole_number(event.args.device), read_whole_number(event.args.stream)
+    device = read_whole_number(event.pid) if device is None else device
+    stream = read_whole_number(event.tid) if stream is None else stream
     return device or 0, stream or 0
 
 
-def _occupancy(arguments: EventArguments) -> float | None:
+def _read_occupancy(arguments: EventArguments) -> float | None:
     """The recorded percentage as a share, 0 to 1. ``None`` if the profiler wrote 0 because it could not tell."""
-    percent = real_number(arguments.occupancy)
-    if percent is None or (percent == 0 and (real_number(arguments.warps) or 0) >= 1):
+    percent = read_real_number(arguments.occupancy)
+    if percent is None or (percent == 0 and (read_real_number(arguments.warps) or 0) >= 1):
         return None
     return percent / 100

@@ -70,13 +70,13 @@ def find_repetition(
     text = np.asarray(tokens, dtype=np.int64)
     marks = np.flatnonzero(np.asarray(marked, dtype=bool))
     best: Repetition | None = None
-    for length in _lengths(text, marks):
-        start, run = _longest_run(text, length)
+    for length in _list_candidate_lengths(text, marks):
+        start, run = _find_longest_run(text, length)
         found = _count_units(start, run, length, expected)
         if found is None:
             continue
         found = _align(found, starts)
-        if found is None or not _holds_all(found, marks, partial):
+        if found is None or not _has_all_launches(found, marks, partial):
             continue
         if len(marks):
             return found
@@ -85,7 +85,7 @@ def find_repetition(
     return best if best is not None and 2 * best.length * best.count >= len(text) else None
 
 
-def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
+def _list_candidate_lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
     """Candidate lengths of a unit, shortest first: distances between occurrences of a token that each unit holds."""
     most = len(text) // 2
     if len(marks):
@@ -103,7 +103,7 @@ def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
     yield from sorted(lengths)
 
 
-def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
+def _find_longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
     """Start and size of the longest run of tokens with the period ``length``; the size is 0 if there is none."""
     equal = np.concatenate(([False], text[:-length] == text[length:], [False]))
     edges = np.flatnonzero(equal[1:] != equal[:-1])
@@ -137,7 +137,7 @@ def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | Non
     return None
 
 
-def _holds_all(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
+def _has_all_launches(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
     """Whether some shift by at most ``slack`` tokens makes the units contain every marked token."""
     if len(marks) == 0:
         return True
@@ -166,7 +166,7 @@ def is_compiled_kernel(op: HostOp) -> bool:
     return op.kernel_file is not None or op.kernel_kwargs is not None or _COMPILED.match(op.name) is not None
 
 
-def top_of_each(trace: Trace) -> tuple[int, ...]:
+def find_top_operators(trace: Trace) -> tuple[int, ...]:
     """For each host operation the index of the outermost operation around it, or its own; -1 for annotation ranges."""
     ops = trace.host_ops
     enclosing = {op.parent for op in ops}
@@ -183,7 +183,7 @@ def _is_range(op: HostOp) -> bool:
     return not is_operator(op.name) and not is_compiled_kernel(op)
 
 
-def children(trace: Trace) -> tuple[tuple[int, ...], ...]:
+def list_children(trace: Trace) -> tuple[tuple[int, ...], ...]:
     """For each host operation the indices of the operations directly inside it, in order."""
     lists: list[list[int]] = [[] for _ in trace.host_ops]
     for index, op in enumerate(trace.host_ops):
@@ -222,7 +222,7 @@ def split_iterations(trace: Trace, expected: int | None = None) -> tuple[Iterati
         One run that spans all calls if no repetition is found; no runs for a trace without events. ``top_ops`` of a
         run are the operators that it called, ``device_events`` the activities that it launched.
     """
-    tops = top_of_each(trace)
+    tops = find_top_operators(trace)
     calls = _list_calls(trace, tops)
     if not calls:
         return ()
@@ -273,7 +273,7 @@ def _split_calls(calls: Sequence[_OuterCall], trace: Trace, expected: int | None
             starts[start] = True
         found = find_repetition(tokens, marked, starts, expected, trace.truncated)
         if found:
-            return _units(found, 0)
+            return _list_units(found, 0)
         alike = _choose_segments(calls, segments, expected)
         if alike or not expected:
             return alike
@@ -283,11 +283,11 @@ def _split_calls(calls: Sequence[_OuterCall], trace: Trace, expected: int | None
         found = find_repetition(tokens[first:], marked[first:], None, expected, trace.truncated)
         found = found and Repetition(found.start + first, found.length, found.count, found.slack)
     if found:
-        return _units(found, _choose_phase(calls, found))
+        return _list_units(found, _choose_phase(calls, found))
     return _split_at_anchors(tokens, marked, expected) if expected else None
 
 
-def _units(found: Repetition, shift: int) -> list[tuple[int, int]]:
+def _list_units(found: Repetition, shift: int) -> list[tuple[int, int]]:
     first = found.start + shift
     return [(first + unit * found.length, first + (unit + 1) * found.length) for unit in range(found.count)]
 
@@ -409,7 +409,7 @@ def _build(
             events[run].append(index)
     # Of runs that begin in the same moment, all calls and events belong to the last one.
     runs = [(called, launched) for called, launched in zip(ops, events, strict=True) if called or launched]
-    return tuple(_iteration(trace, top_ops, device_events) for top_ops, device_events in runs)
+    return tuple(_make_iteration(trace, top_ops, device_events) for top_ops, device_events in runs)
 
 
 def _lower_bound(calls: Sequence[_OuterCall], start: int, synchronizations: Sequence[float]) -> float:
@@ -419,7 +419,7 @@ def _lower_bound(calls: Sequence[_OuterCall], start: int, synchronizations: Sequ
     return max(bound, calls[start - 1].end_s) if start and after else bound
 
 
-def _iteration(trace: Trace, top_ops: list[int], device_events: list[int]) -> Iteration:
+def _make_iteration(trace: Trace, top_ops: list[int], device_events: list[int]) -> Iteration:
     spans = [(op.start_s, op.start_s + op.duration_s) for op in (trace.host_ops[index] for index in top_ops)]
     spans += [(e.start_s, e.start_s + e.duration_s) for e in (trace.device_events[index] for index in device_events)]
     return Iteration(

@@ -61,16 +61,16 @@ def _read(path: Path, markers: Markers, frames: bool) -> ProgramTrace:
     )
     return ProgramTrace(
         trace=trace,
-        annotations=_ranges(rows[ANNOTATION], origin),
-        runtime=_ranges(runtime, origin),
-        frames=_ranges(rows[FRAME], origin) if frames else (),
+        annotations=_list_ranges(rows[ANNOTATION], origin),
+        runtime=_list_ranges(runtime, origin),
+        frames=_list_ranges(rows[FRAME], origin) if frames else (),
         sequences=tuple(host.sequences[row] for row in order),
         forward_threads=tuple(host.forward_threads[row] for row in order),
         origin_ns=origin,
     )
 
 
-def _ranges(rows: Rows, origin: int) -> tuple[Range, ...]:
+def _list_ranges(rows: Rows, origin: int) -> tuple[Range, ...]:
     found = []
     for row in rows.in_order():
         about = rows.abouts[row]
@@ -89,11 +89,11 @@ def find_window(program: ProgramTrace, markers: Markers) -> StepWindow | None:
         return None
     thread = Counter(op.thread for op in ops).most_common(1)[0][0]
     marks = tuple(op.start_s for op in ops)
-    bounds = _device_bounds(program, marks)
+    bounds = _find_device_bounds(program, marks)
     return StepWindow(thread, marks, bounds) if bounds[0] < bounds[-1] else None
 
 
-def without_first(window: StepWindow) -> StepWindow:
+def leave_out_first_step(window: StepWindow) -> StepWindow:
     """The window without its first step, unless no time passes in the others.
 
     The device can still do work in it that was launched before the profile, and that the trace does not show.
@@ -103,7 +103,7 @@ def without_first(window: StepWindow) -> StepWindow:
     return replace(window, marks=window.marks[1:], bounds=window.bounds[1:])
 
 
-def _device_bounds(program: ProgramTrace, marks: tuple[float, ...]) -> tuple[float, ...]:
+def _find_device_bounds(program: ProgramTrace, marks: tuple[float, ...]) -> tuple[float, ...]:
     """For each boundary of the host the end of all device events that were launched before it, or itself if later."""
     events = program.trace.device_events
     launched = sorted(
@@ -195,7 +195,7 @@ class Owners:
     def __init__(self, program: ProgramTrace, calls: Sequence[GraphCall]) -> None:
         self._program = program
         self._calls = calls
-        self.in_call, self.tops = _units(program, calls)
+        self.in_call, self.tops = _list_units(program, calls)
         ops = program.trace.host_ops
         self._threads = {op.thread for op in ops}
         self._by_call = RangesByThread((call.thread, call.start_s, call.end_s, at) for at, call in enumerate(calls))
@@ -222,7 +222,7 @@ class Owners:
 
     def all(self) -> list[Owner]:
         """The owner of each device event."""
-        launches = _launches(self._program)
+        launches = _list_launches(self._program)
         owners = [
             self._owner(event, launches.get(event.correlation, -1)) for event in self._program.trace.device_events
         ]
@@ -259,7 +259,7 @@ class Owners:
         optimizer = self._optimizer(by, top)
         if optimizer:
             return Owner(OPTIMIZER, optimizer, -1, replayed, top, launch)
-        label = unit_name(ops[top].name) if top >= 0 else OWN_CUDA_GRAPH if replayed else event.name
+        label = name_unit(ops[top].name) if top >= 0 else OWN_CUDA_GRAPH if replayed else event.name
         return Owner(EAGER, label, -1, replayed, top, launch)
 
     def _optimizer(self, by: Range | None, top: int) -> str:
@@ -269,12 +269,12 @@ class Owners:
         return self.optimizer_at(op.thread, op.start_s) if op else ""
 
 
-def unit_name(name: str) -> str:
+def name_unit(name: str) -> str:
     """The name of an outermost operator; of a node of the backward its function's."""
     return name.removeprefix(NODE).rpartition("::")[2] if name.startswith(NODE) else name
 
 
-def _units(program: ProgramTrace, calls: Sequence[GraphCall]) -> tuple[list[int], list[int]]:
+def _list_units(program: ProgramTrace, calls: Sequence[GraphCall]) -> tuple[list[int], list[int]]:
     """For each host operator the graph call around it, and the outermost operator around it."""
     ops = program.trace.host_ops
     call_of = {call.op: number for number, call in enumerate(calls)}
@@ -301,7 +301,7 @@ def _is_unit(op: HostOp) -> bool:
     return is_operator(op.name) or op.name.startswith(NODE) or is_compiled_kernel(op)
 
 
-def _launches(program: ProgramTrace) -> dict[int, int]:
+def _list_launches(program: ProgramTrace) -> dict[int, int]:
     """The index of the host's call by correlation; of a runtime call and the driver call within it, the runtime's."""
     wanted = {event.correlation for event in program.trace.device_events}
     wanted.discard(-1)
@@ -326,7 +326,7 @@ class StepDurations:
     by_name: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
-def step_durations(program: ProgramTrace, markers: Markers) -> list[StepDurations]:
+def compute_step_durations(program: ProgramTrace, markers: Markers) -> list[StepDurations]:
     """The durations of each whole step of a trace, in order; empty if it holds none.
 
     A kernel belongs to the step in which it was launched, even if it runs later.
@@ -350,7 +350,7 @@ def step_durations(program: ProgramTrace, markers: Markers) -> list[StepDuration
 
 
 _RESOLUTION_S = 0.5e-9
-"""Shortest gap in seconds. A trace counts whole nanoseconds, so that a shorter gap is the rounding of a float."""
+"""The shortest gap in seconds. A trace counts whole nanoseconds, so a shorter gap is only a rounding error."""
 
 
 def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -365,32 +365,34 @@ def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
     return merged
 
 
-def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+def compute_union_length(intervals: Iterable[tuple[float, float]]) -> float:
     """The total time that the intervals cover; overlapping parts count once."""
     return math.fsum(end - start for start, end in merge(intervals))
 
 
-def spans(events: Iterable[DeviceEvent]) -> list[tuple[float, float]]:
+def list_spans(events: Iterable[DeviceEvent]) -> list[tuple[float, float]]:
     """The ``(start, end)`` of each event, in the order given."""
     return [(event.start_s, event.start_s + event.duration_s) for event in events]
 
 
-def busy_time(events: Iterable[DeviceEvent]) -> dict[int, float]:
+def compute_busy_time(events: Iterable[DeviceEvent]) -> dict[int, float]:
     """The busy seconds of each device by its index; activities that overlap on several streams count once."""
-    return {device: union_length(spans(found)) for device, found in _by_device(events).items()}
+    return {device: compute_union_length(list_spans(found)) for device, found in _group_by_device(events).items()}
 
 
 def gaps(events: Iterable[DeviceEvent]) -> Gaps:
     """The gaps between the first and the last activity of each device, summarised over all devices."""
-    return _summarise(pause for on_device in _by_device(events).values() for pause in _pauses(spans(on_device)))
+    return _summarise(
+        pause for on_device in _group_by_device(events).values() for pause in _find_pauses(list_spans(on_device))
+    )
 
 
-def gaps_between(intervals: Iterable[tuple[float, float]]) -> Gaps:
+def find_gaps_between(intervals: Iterable[tuple[float, float]]) -> Gaps:
     """The gaps between the first and the last interval: stretches that no interval covers."""
-    return _summarise(_pauses(intervals))
+    return _summarise(_find_pauses(intervals))
 
 
-def _pauses(intervals: Iterable[tuple[float, float]]) -> Iterator[float]:
+def _find_pauses(intervals: Iterable[tuple[float, float]]) -> Iterator[float]:
     busy = merge(intervals)
     for (_, end), (start, _) in itertools.pairwise(busy):
         if start - end > _RESOLUTION_S:
@@ -404,7 +406,7 @@ def _summarise(pauses: Iterable[float]) -> Gaps:
     return Gaps(count=len(found), median_s=median(found), longest_s=max(found))
 
 
-def _by_device(events: Iterable[DeviceEvent]) -> dict[int, list[DeviceEvent]]:
+def _group_by_device(events: Iterable[DeviceEvent]) -> dict[int, list[DeviceEvent]]:
     groups: dict[int, list[DeviceEvent]] = {}
     for event in events:
         groups.setdefault(event.device, []).append(event)
@@ -428,14 +430,14 @@ def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
     window = find_window(program, markers)
     if window is None:
         return None
-    window = without_first(window)
+    window = leave_out_first_step(window)
     begin, end = window.bounds[0], window.bounds[-1]
     events = [one for one in program.trace.device_events if begin <= one.start_s < end]
     if not events or end <= begin:
         return None
-    inside = [(start, min(stop, end)) for start, stop in spans(events)]
+    inside = [(start, min(stop, end)) for start, stop in list_spans(events)]
     return StepWork(
         time_s=sum(stop - start for start, stop in inside) / window.steps,
         launches=len(events) / window.steps,
-        busy_time_s=union_length(inside) / window.steps,
+        busy_time_s=compute_union_length(inside) / window.steps,
     )

@@ -53,8 +53,8 @@ from .program_trace import (
     RangesByThread,
     find_graph_calls,
     find_window,
-    unit_name,
-    without_first,
+    leave_out_first_step,
+    name_unit,
 )
 from .rows import collector_paused
 
@@ -120,13 +120,13 @@ class HostTimeline:
             if one.label != PYTHON or not self._others:
                 yield one
                 continue
-            yield from _first_active(self._others, one.start_s, one.end_s)
+            yield from _find_first_active(self._others, one.start_s, one.end_s)
 
 
-def _first_active(threads: Sequence[_Thread], start_s: float, end_s: float) -> Iterator[HostActivity]:
+def _find_first_active(threads: Sequence[_Thread], start_s: float, end_s: float) -> Iterator[HostActivity]:
     for one in threads[0].between(start_s, end_s):
         if one.label == PYTHON and len(threads) > 1:
-            yield from _first_active(threads[1:], one.start_s, one.end_s)
+            yield from _find_first_active(threads[1:], one.start_s, one.end_s)
         else:
             yield one
 
@@ -135,7 +135,7 @@ class _Thread:
     """The activities of one thread, disjoint and in order; times without one are Python."""
 
     def __init__(self, spans: Iterable[_Span]) -> None:
-        self._activities = list(_flatten(spans))
+        self._activities = list(_flatten_spans(spans))
         self._ends = [one.end_s for one in self._activities]
 
     def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
@@ -158,7 +158,7 @@ class _HostSpans:
 
     def __init__(self, program: ProgramTrace, units: Owners, calls: Sequence[GraphCall], boundary: str) -> None:
         self._program, self._units, self._boundary = program, units, boundary
-        self._graphs = _graphs_within(program, calls)
+        self._graphs = _list_graphs_within(program, calls)
         self._called: dict[str, list[float]] = defaultdict(list)
         for one in program.runtime:
             self._called[one.thread].append(one.start_s)
@@ -177,11 +177,11 @@ class _HostSpans:
         ]
         for one in self._program.annotations:
             if one.thread == thread:
-                label = _range_label(one.name)
+                label = _label_range(one.name)
                 found.append(_Span(one.start_s, one.end_s, label, lasting=label == DATA_LOADING))
         for one in self._program.runtime:
             if one.thread == thread:
-                label = self._pageable.get(one.correlation, _runtime_label(one.name))
+                label = self._pageable.get(one.correlation, _label_runtime_call(one.name))
                 found.append(_Span(one.start_s, one.end_s, label, alone=LAUNCHING))
         return sorted(found, key=lambda span: (span.start_s, -span.end_s))
 
@@ -215,7 +215,7 @@ class _HostSpans:
         return bisect_left(called, start_s) < bisect_left(called, end_s)
 
 
-def _graphs_within(program: ProgramTrace, calls: Sequence[GraphCall]) -> dict[int, int]:
+def _list_graphs_within(program: ProgramTrace, calls: Sequence[GraphCall]) -> dict[int, int]:
     """The graph of each call's range and of the operators around it, by the index of the operator."""
     found: dict[int, int] = {}
     for call in calls:
@@ -226,7 +226,7 @@ def _graphs_within(program: ProgramTrace, calls: Sequence[GraphCall]) -> dict[in
     return found
 
 
-def _range_label(name: str) -> str:
+def _label_range(name: str) -> str:
     if name.startswith(DATA_LOADING_RANGE):
         return DATA_LOADING
     if name.startswith(_OPTIMIZER_RANGE):
@@ -234,14 +234,14 @@ def _range_label(name: str) -> str:
     return GUARDS if name.startswith(_GUARDS) else ""
 
 
-def _runtime_label(name: str) -> str:
+def _label_runtime_call(name: str) -> str:
     """What a call of the runtime is; empty for a launch, which is a part of what it launches for."""
     if _SYNCHRONISING.fullmatch(name):
         return SYNCHRONISING
     return ALLOCATING if _ALLOCATING.fullmatch(name) else ""
 
 
-def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
+def _flatten_spans(spans: Iterable[_Span]) -> Iterator[HostActivity]:
     """The innermost label at each time. ``spans`` are sorted, an enclosing one first."""
     open_spans: list[_Span] = []
     now = float("-inf")
@@ -260,14 +260,14 @@ def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
             open_spans.pop()
         yield from until(span.start_s)
         around = open_spans[-1] if open_spans else None
-        span = _within(around, span) if around is not None else span._replace(label=span.label or span.alone)
+        span = _clip_span(around, span) if around is not None else span._replace(label=span.label or span.alone)
         open_spans.append(span)
     while open_spans:
         yield from until(open_spans[-1].end_s)
         open_spans.pop()
 
 
-def _within(around: _Span, span: _Span) -> _Span:
+def _clip_span(around: _Span, span: _Span) -> _Span:
     """A span with what it takes from the one around it. It is cut at its end, so that stretches stay nested."""
     return _Span(
         span.start_s,
@@ -304,7 +304,7 @@ def tie_events(
     for index, owner in enumerate(owners):
         if owner.call >= 0 and owner.kind != COPY:
             (replayed if owner.replayed else launched)[owner.call].append(index)
-    tops = _tops_by_call(units)
+    tops = _find_top_operators_by_call(units)
     found: dict[int, Activity] = {}
     for graph, known in graphs.items():
         mine = [number for number, call in enumerate(calls) if call.graph == graph]
@@ -321,11 +321,11 @@ def tie_events(
     return found
 
 
-def host_activities(
+def list_host_activities(
     program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, graph: int, source: ModuleSource
 ) -> tuple[Activity, ...]:
     """On a CPU the outermost operators of a graph's calls as activities; kernels that were not recorded are absent."""
-    tops = _tops_by_call(units)
+    tops = _find_top_operators_by_call(units)
     iterations = [
         Iteration(call.start_s, call.end_s, tuple(tops[number]), ())
         for number, call in enumerate(calls)
@@ -334,7 +334,7 @@ def host_activities(
     return attribute_activities(program.trace, iterations, source)
 
 
-def _tops_by_call(units: Owners) -> dict[int, list[int]]:
+def _find_top_operators_by_call(units: Owners) -> dict[int, list[int]]:
     tops: dict[int, list[int]] = defaultdict(list)
     for index, top in enumerate(units.tops):
         if top == index and units.in_call[index] >= 0:
@@ -437,19 +437,19 @@ def _find_works(
     tops = units.eager_tops
     # In a backward pass on a device the main thread waits, without an operator, for the thread that calls the graphs.
     threads = {window.thread} if on_host else {window.thread, *(call.thread for call in calls)}
-    host_works = tuple(_host_works(program, calls, units, threads))
+    host_works = tuple(_list_host_works(program, calls, units, threads))
     if on_host:
         works = host_works
         activities = {
-            number: host_activities(
+            number: list_host_activities(
                 program, [call for call in calls if window.launched(call.start_s)], units, number, one
             )
             for number, one in ((number, known.source) for number, known in graphs.items())
         }
     else:
-        window = without_first(window)
-        works = _device_works(program, calls, units, graphs)
-        activities = _by_graph(works, window)
+        window = leave_out_first_step(window)
+        works = _list_device_works(program, calls, units, graphs)
+        activities = _group_by_graph(works, window)
     return ProgramWorks(
         window=window,
         calls=calls,
@@ -462,7 +462,7 @@ def _find_works(
     )
 
 
-def _device_works(
+def _list_device_works(
     program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, graphs: Mapping[int, KnownGraph]
 ) -> tuple[Work, ...]:
     owners = units.all()
@@ -496,7 +496,7 @@ def _device_works(
     return tuple(works)
 
 
-def _host_works(
+def _list_host_works(
     program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, threads: Collection[str]
 ) -> Iterator[Work]:
     """The calls of graphs and the outermost operators of these threads, without those that load data."""
@@ -512,7 +512,7 @@ def _host_works(
         if op.thread not in threads or not (number >= 0 or alone):
             continue
         end = op.start_s + op.duration_s
-        work = Work(EAGER, unit_name(op.name), op.start_s, end, op.start_s, end, op=index, lane=HOST_LANE)
+        work = Work(EAGER, name_unit(op.name), op.start_s, end, op.start_s, end, op=index, lane=HOST_LANE)
         if number >= 0:
             yield replace(work, kind=GRAPH, label="", graph=calls[number].graph, call=number, op=-1)
         elif op.name.startswith(("c10d::", "_c10d_functional::")):
@@ -522,7 +522,7 @@ def _host_works(
             yield replace(work, kind=OPTIMIZER, label=optimizer) if optimizer else work
 
 
-def _by_graph(works: Sequence[Work], window: StepWindow) -> dict[int, tuple[Activity, ...]]:
+def _group_by_graph(works: Sequence[Work], window: StepWindow) -> dict[int, tuple[Activity, ...]]:
     found: dict[int, list[Activity]] = defaultdict(list)
     for work in works:
         if work.activity is not None and work.graph is not None and window.launched(work.launch_start_s):
@@ -538,7 +538,7 @@ def _count_optimizers(units: Owners, window: StepWindow) -> dict[str, int]:
     return dict(counts)
 
 
-def kernel_spans(
+def find_kernel_spans(
     found: ProgramWorks, slugs: Mapping[int, str], host_ops: Sequence[HostOp], *, on_host: bool
 ) -> Iterator[KernelSpans]:
     """When the kernels of compiled graphs ran in the last step; on a CPU the outermost operators of the graphs.

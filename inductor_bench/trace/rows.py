@@ -24,7 +24,7 @@ from .events import (
     Fields,
     Kinds,
     printable,
-    whole_number,
+    read_whole_number,
 )
 
 # Finds the interval that encloses each interval on its thread. Works on whole numbers, so that the result is exact.
@@ -154,14 +154,14 @@ def read_devices(*texts: bytes) -> tuple[TraceDevice, ...]:
 
 
 def _read_device(position: int, entry: Fields) -> TraceDevice:
-    index = whole_number(entry.get("id"))
-    major, minor = whole_number(entry.get("computeMajor")), whole_number(entry.get("computeMinor"))
+    index = read_whole_number(entry.get("id"))
+    major, minor = read_whole_number(entry.get("computeMajor")), read_whole_number(entry.get("computeMinor"))
     return TraceDevice(
         index=position if index is None else index,
         name=printable(entry.get("name", "")),
         compute_capability="" if major is None else f"{major}.{minor or 0}",
-        multiprocessors=whole_number(entry.get("numSms")),
-        memory_bytes=whole_number(entry.get("totalGlobalMem")),
+        multiprocessors=read_whole_number(entry.get("numSms")),
+        memory_bytes=read_whole_number(entry.get("totalGlobalMem")),
     )
 
 

@@ -68,7 +68,7 @@ def store_trace(source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iter
         InductorBenchError: the source is no trace, the target cannot be written, or the trace's header alone takes more
             than ``limit_bytes``.
     """
-    with _replacing(target) as partial:
+    with _replace_when_written(target) as partial:
         return _store(source, partial, limit_bytes, iterations)
 
 
@@ -87,7 +87,7 @@ def store_steps_trace(
     Raises:
         InductorBenchError: the source is no trace, or the target cannot be written.
     """
-    with _replacing(target) as partial:
+    with _replace_when_written(target) as partial:
         if _copy_whole(source, partial, limit_bytes):
             return
         trace, origin, marks = cut()
@@ -112,12 +112,12 @@ def amend_trace(path: Path, amend: Amend) -> None:
         InductorBenchError: the file is no trace, or cannot be written.
     """
     everything = _Selection(Trace((), (), (), ()), 0, None, _Detail.EVERYTHING)
-    with _replacing(path) as partial:
+    with _replace_when_written(path) as partial:
         _write(path, partial, everything, sys.maxsize, amend)
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
+def _replace_when_written(target: Path) -> Iterator[Path]:
     """Yields a file that takes the target's place at the end."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -185,7 +185,7 @@ def _copy_whole(source: Path, partial: Path, limit: int) -> bool | None:
     """Gzips the source as it is. Returns whether it has an end, so that it opens; ``None`` if it does not fit."""
     last: deque[bytes] = deque(maxlen=2)
     reader = ChunkReader(source)
-    with _gzip_writer(partial) as (file, raw):
+    with _open_gzip_writer(partial) as (file, raw):
         for chunk in reader:
             file.write(chunk)
             last.append(chunk[-65536:])
@@ -196,11 +196,11 @@ def _copy_whole(source: Path, partial: Path, limit: int) -> bool | None:
     end = b"".join(last)[-65536:]
     # The profiler may have written its errors after the events: a list of texts.
     ends = [found.end() for found in _LIST_END.finditer(end)][-_MOST_ENDS:]
-    return not reader.damaged and any(_closes(end[place:]) for place in ends)
+    return not reader.damaged and any(_is_closing(end[place:]) for place in ends)
 
 
 @contextmanager
-def _gzip_writer(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def _open_gzip_writer(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Yields a gzip file and its raw file. It holds neither name nor time, so that equal contents give equal bytes."""
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
         yield file, raw  # type: ignore[misc]
@@ -219,7 +219,7 @@ class _Selection:
         self._launched = {
             event.correlation
             for event in trace.device_events
-            if end is None or origin + round(_moment(event.launch_start_s, event.start_s) * 1e9) < end
+            if end is None or origin + round(_make_moment(event.launch_start_s, event.start_s) * 1e9) < end
         }
         self._launched.discard(-1)
 
@@ -242,7 +242,7 @@ class _Selection:
         return start < self.end
 
 
-def _moment(launch: float | None, start: float) -> float:
+def _make_moment(launch: float | None, start: float) -> float:
     return start if launch is None else launch
 
 
@@ -251,14 +251,14 @@ def _write(source: Path, partial: Path, selection: _Selection, limit: int, amend
     reader = EventReader(source)
     bare = selection.detail >= _Detail.NO_ARGUMENTS
     between = b""
-    with _gzip_writer(partial) as (file, raw):
+    with _open_gzip_writer(partial) as (file, raw):
         held, size = [], 0  # a call of the compressor for each event would take as long as the compression
         for event, start, _, text in reader:
             if not selection.keeps(event, start):
                 continue
             if not between:
                 held.append(reader.header + b'"traceEvents": [\n  ')
-            text = _without_arguments(text) if bare and event.ph != "M" else text
+            text = _remove_arguments(text) if bare and event.ph != "M" else text
             if amend is not None and event.cat in DEVICE_KINDS and start is not None and event.args.correlation >= 0:
                 text = amend(start, event.args.correlation, text)
             held += between, text
@@ -271,11 +271,11 @@ def _write(source: Path, partial: Path, selection: _Selection, limit: int, amend
                     break
         if not between:
             held.append(reader.header + b'"traceEvents": [')
-        file.write(b"".join(held) + b"\n  ]" + (reader.tail if _closes(reader.tail) else b"\n}\n"))
+        file.write(b"".join(held) + b"\n  ]" + (reader.tail if _is_closing(reader.tail) else b"\n}\n"))
     return partial.stat().st_size
 
 
-def _closes(tail: bytes) -> bool:
+def _is_closing(tail: bytes) -> bool:
     """Whether the text after the events completes the file, unlike that of a source that was cut there."""
     try:
         json.loads(b'{"traceEvents": []' + tail)
@@ -284,7 +284,7 @@ def _closes(tail: bytes) -> bool:
     return True
 
 
-def _without_arguments(text: bytes) -> bytes:
+def _remove_arguments(text: bytes) -> bytes:
     event = json.loads(text.decode("utf-8", "replace"), strict=False)
     arguments = event.get("args")
     if isinstance(arguments, dict):
@@ -336,7 +336,7 @@ def store_program_trace(source: Path, target: Path, markers: Markers, limit_byte
     store_steps_trace(source, target, cut, limit_bytes)
 
 
-def event_key(program: ProgramTrace, event: int) -> EventKey:
+def make_event_key(program: ProgramTrace, event: int) -> EventKey:
     """The key of a device event by its index."""
     found = program.trace.device_events[event]
     return program.origin_ns + round(found.start_s * 1e9), found.correlation
@@ -352,12 +352,12 @@ def annotate_trace(path: Path, notes: Mapping[EventKey, EventNote]) -> None:
     def amend(start_ns: int, correlation: int, text: bytes) -> bytes:
         note = notes.get((start_ns, correlation))
         bare = _NOTED.sub(_ARGUMENTS, text, count=1)
-        return bare.replace(_ARGUMENTS, _ARGUMENTS + _arguments(note), 1) if note else bare
+        return bare.replace(_ARGUMENTS, _ARGUMENTS + _write_arguments(note), 1) if note else bare
 
     amend_trace(path, amend)
 
 
-def _arguments(note: EventNote) -> bytes:
+def _write_arguments(note: EventNote) -> bytes:
     pairs = (f"{json.dumps(name)}: {json.dumps(value)}, " for name, value in zip(_NAMES, note, strict=True) if value)
     return "".join(pairs).encode()
 
@@ -375,7 +375,7 @@ _LIBRARY = re.compile(
     r"<|torch/|inductor_bench/|.*/(?:site|dist)-packages/torch/|.*/lib/python3[.0-9]*/(?!\w+-packages)"
 )
 _MOST_CALLED = 3
-"""Maximum number of names by which a call is looked for: a function's own name follows those of its wrappers."""
+"""Maximum number of names by which a call is looked for: a function's own name follows the names of its wrappers."""
 
 Found = TypeVar("Found")
 
@@ -388,14 +388,14 @@ def read_user_calls(lines: ProgramTrace, markers: Markers) -> tuple[tuple[str, U
         markers: the names of the observer's ranges.
     """
     known = find_window(lines, markers)
-    thread = known.thread if known else _busiest_thread(lines)
+    thread = known.thread if known else _find_busiest_thread(lines)
     if not thread:
         return ()
     tops = Owners(lines, find_graph_calls(lines, markers)).eager_tops
     start, end = (known.marks[-2], known.marks[-1]) if known else (float("-inf"), float("inf"))
-    operators = list(_operators(lines, tops, thread, start, end))
+    operators = list(_list_operators(lines, tops, thread, start, end))
     names = (lines.trace.host_ops[index].name for index in operators)
-    return tuple(zip(names, _sites(lines, operators, thread), strict=True))
+    return tuple(zip(names, _find_sites(lines, operators, thread), strict=True))
 
 
 def pair_calls(
@@ -415,26 +415,28 @@ def pair_calls(
     found: dict[int, Found] = {}
     names = [name for name, _ in called]
     for first, last in itertools.pairwise(window.marks):
-        mine = list(_operators(program, tops, window.thread, first, last))
+        mine = list(_list_operators(program, tops, window.thread, first, last))
         places = align_calls(names, [program.trace.host_ops[index].name for index in mine])
         found.update((op, called[place][1]) for op, place in zip(mine, places, strict=True) if place is not None)
-    found.update(_backward_calls(program, tops, found))
+    found.update(_list_backward_calls(program, tops, found))
     return found
 
 
-def _busiest_thread(lines: ProgramTrace) -> str:
+def _find_busiest_thread(lines: ProgramTrace) -> str:
     threads = [one.thread for one in lines.frames]
     return max(set(threads), key=threads.count) if threads else ""
 
 
-def _operators(program: ProgramTrace, tops: Sequence[int], thread: str, start_s: float, end_s: float) -> Iterator[int]:
+def _list_operators(
+    program: ProgramTrace, tops: Sequence[int], thread: str, start_s: float, end_s: float
+) -> Iterator[int]:
     """The outermost operators that a thread called in a stretch of time."""
     for index, op in enumerate(program.trace.host_ops):
         if tops[index] == index and op.thread == thread and start_s <= op.start_s < end_s:
             yield index
 
 
-def _backward_calls(
+def _list_backward_calls(
     program: ProgramTrace, tops: Sequence[int], forward: Mapping[int, Found]
 ) -> Iterator[tuple[int, Found]]:
     """The calls of the nodes of a backward: those of the forward operators that made them."""
@@ -450,7 +452,7 @@ def _backward_calls(
                 yield index, forward[maker]
 
 
-def _sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[UserCall]:
+def _find_sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[UserCall]:
     """The user's call of each operator. Operators and frames are sorted by start."""
     frames = iter([one for one in lines.frames if one.thread == thread])
     upcoming = next(frames, None)
@@ -468,25 +470,25 @@ def _sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[U
             upcoming = next(frames, None)
         while stack and stack[-1].end_s < start:
             stack.pop()
-        sites.append(_site([one for one in stack if one.end_s >= start], op.name))
+        sites.append(_find_site([one for one in stack if one.end_s >= start], op.name))
     return sites
 
 
-def _site(stack: Sequence[Range], operator: str) -> UserCall:
+def _find_site(stack: Sequence[Range], operator: str) -> UserCall:
     module = next((found.group(1) for one in reversed(stack) if (found := _MODULE.fullmatch(one.name))), "")
     for place in range(len(stack) - 1, -1, -1):
         frame = _FRAME.fullmatch(stack[place].name)
         if frame and is_user_file(frame["file"]):
             above = stack[place + 1 :]
             begun_s = next((one.start_s for one in above if not one.name.startswith("<built-in")), None)
-            called = dict.fromkeys(itertools.islice(dict.fromkeys(_called(above)), _MOST_CALLED))
+            called = dict.fromkeys(itertools.islice(dict.fromkeys(_find_called_function(above)), _MOST_CALLED))
             if begun_s is None:  # no line of a library called the operator
                 called[operator.partition("::")[2]] = None
             return UserCall(module, frame["file"], int(frame["line"]), frame["function"], tuple(called), begun_s)
     return UserCall(module)
 
 
-def _called(stack: Iterable[Range]) -> Iterator[str]:
+def _find_called_function(stack: Iterable[Range]) -> Iterator[str]:
     """The bare names of the functions in a stack, and the classes of the modules."""
     for one in stack:
         frame, builtin, module = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name), _MODULE.fullmatch(one.name)

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from ..devices.protocol import CPU
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..messages import job_requests
 from ..messages.job_requests import COMPILES_TRITON, LAUNCHES_TRITON, WorkerJob
@@ -161,7 +161,7 @@ def _needs_vectors(verb: str, job: str) -> bool:
         fields = read_json(Path(job))
         if verb == job_requests.SurveyMachine.verb and fields.get("peaks", "none") == "none":
             return False
-        return device_of(fields.get("device", CPU.type)).runs_on_host
+        return find_device(fields.get("device", CPU.type)).runs_on_host
     except (InductorBenchError, AttributeError, TypeError):
         return False  # the job itself says what is wrong with it
 
@@ -196,10 +196,10 @@ def import_jobs() -> None:
 def look_up_vectors() -> None:
     """Asks Inductor once which vector instructions work here, for all forks: it starts a Python with torch for each
     set of instructions that it tries, and again in each process that loads C++ kernels."""
-    from .upstream.inductor import vector_lanes
+    from .upstream.inductor import count_vector_lanes
 
     with contextlib.suppress(RuntimeError, OSError, subprocess.SubprocessError):  # then each job says it
-        vector_lanes()
+        count_vector_lanes()
 
 
 def _do_in_fork(words: list[str], output: str, pipes: Sequence[TextIO], *, in_new_process: bool) -> NoReturn:

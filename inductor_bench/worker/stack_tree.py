@@ -124,12 +124,12 @@ class CodeOwners:
     def __init__(self, graphs: Collection[str]) -> None:
         self._graphs = frozenset(os.path.realpath(path) for path in graphs if path)
         own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        self._observation = _folders([own])
+        self._observation = _list_folders([own])
         loaded = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton")]
-        self._torch = _folders([own, *(os.path.dirname(file) for file in loaded if file)])
+        self._torch = _list_folders([own, *(os.path.dirname(file) for file in loaded if file)])
         paths = sysconfig.get_paths()
-        self._packages = _folders([paths["purelib"], paths["platlib"]])
-        self._python = _folders([paths["stdlib"], paths["platstdlib"]])
+        self._packages = _list_folders([paths["purelib"], paths["platlib"]])
+        self._python = _list_folders([paths["stdlib"], paths["platstdlib"]])
 
     def path(self, file: str) -> str:
         """The path of a code object's file; the name of generated code as it is."""
@@ -157,5 +157,5 @@ class CodeOwners:
         return PYTHON_LIBRARY if path.startswith(self._python) else OWN
 
 
-def _folders(paths: Sequence[str]) -> tuple[str, ...]:
+def _list_folders(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(path.rstrip(os.sep) + os.sep for path in paths)

@@ -19,13 +19,13 @@ from ..devices.protocol import CPU
 from ..messages.job_requests import MachineFacts, SurveyMachine
 from ..records.run import Environment, Peaks
 from ..records.traced import OperatorCall, OperatorCost
-from ..store.caches import load_peaks, peaks_key, save_peaks
+from ..store.caches import load_peaks, make_peaks_key, save_peaks
 from .device import machine
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
 from .fast_start import Phases
 from .undisturbed_peaks import measure_undisturbed, measure_unshared
-from .upstream.inductor import vector_lanes
+from .upstream.inductor import count_vector_lanes
 
 # Rebuilds the arguments of a recorded operator call as fake tensors, and finds the called overload.
 #
@@ -107,14 +107,14 @@ def bind_call(call: OperatorCall, device: str) -> FakeCall:
         UnboundCallError: this build of torch has no such operator, or none of its overloads fits.
     """
     types = call.arguments.types
-    overloads = _overloads(call.name)
+    overloads = _list_overloads(call.name)
     # ATen passes undefined tensors even if a schema does not allow None; their recorded type is empty.
     fitting = [overload for undefined in (False, True) for overload in overloads if _fits(overload, types, undefined)]
     if not fitting:
         raise UnboundCallError(f"no overload of {call.name} takes what was recorded ({', '.join(types)})")
     wanted = fitting[0]._schema.arguments
     arguments = {
-        item.name: _value(item, call, index, device) if index < len(types) else item.default_value
+        item.name: _make_value(item, call, index, device) if index < len(types) else item.default_value
         for index, item in enumerate(wanted)
     }
     written = frozenset(item.name for item in wanted if item.alias_info and item.alias_info.is_write)
@@ -122,7 +122,7 @@ def bind_call(call: OperatorCall, device: str) -> FakeCall:
     return FakeCall(fitting[0], arguments, written, output_only)
 
 
-def _overloads(name: str) -> list[Any]:
+def _list_overloads(name: str) -> list[Any]:
     """The overloads of an operator by its dispatcher name, sorted by their number of arguments."""
     namespace, _, rest = name.partition("::")
     base, _, wanted = rest.partition(".")
@@ -159,7 +159,7 @@ def _accepts(wanted: str, recorded: str, undefined: bool) -> bool:
     return recorded in ("", "Scalar")
 
 
-def _value(item: Any, call: OperatorCall, index: int, device: str) -> Any:
+def _make_value(item: Any, call: OperatorCall, index: int, device: str) -> Any:
     recorded = call.arguments
     kind, dims, strides = recorded.types[index], recorded.dims[index], recorded.strides[index]
     if kind in _DTYPES:
@@ -169,7 +169,7 @@ def _value(item: Any, call: OperatorCall, index: int, device: str) -> Any:
         return [make_tensor(*pair, dtype, device) for pair in zip(dims, strides, strict=True)]
     text = recorded.concrete[index] if index < len(recorded.concrete) else ""
     if text == "":
-        return _unrecorded(item)
+        return _find_unrecorded(item)
     return _number(text)
 
 
@@ -188,7 +188,7 @@ def _list_dtype(types: Sequence[str]) -> torch.dtype:
     return found.pop()
 
 
-def _unrecorded(item: Any) -> Any:
+def _find_unrecorded(item: Any) -> Any:
     """The value of an argument that was ``None``, or that the profiler does not record (strings, devices)."""
     if item.has_default_value():
         return item.default_value
@@ -260,14 +260,14 @@ def _count(call: OperatorCall) -> OperatorCost:
 
 
 def _count_on(call: OperatorCall, device: str) -> OperatorCost:
-    with _fake_tensors():
+    with _make_fake_tensors():
         bound = bind_call(call, device)
         counted_as = _EQUIVALENTS.get(call.name)
         if counted_as is not None:
             flops, result = counted_as(bound.arguments)
         else:
             flops, result = _count_flops(bound.run)
-        flops = round(flops * _causal_share(call.name, bound.arguments))
+        flops = round(flops * _compute_causal_share(call.name, bound.arguments))
         moved, reason = _count_bytes(call.name, bound, result)
         if not flops and moved != 0 and _is_matrix_work(call.name):
             reason = f"no FLOP formula is known for {call.name}"
@@ -291,9 +291,9 @@ def _count_flops(run: Callable[[], Any]) -> tuple[int, Any]:
 # their names in the schema, and returns the FLOPs and a result of the right shapes.
 
 
-def _as_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+def _read_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     """A vendor's convolution. Fused additions and activations are no matrix products and count as 0."""
-    data, weight = _first(arguments, "self", "input", "X"), _first(arguments, "weight", "W")
+    data, weight = _read_first(arguments, "self", "input", "X"), _read_first(arguments, "weight", "W")
     output_padding = arguments.get("output_padding")
     return _count_flops(
         lambda: torch.ops.aten.convolution.default(
@@ -310,27 +310,27 @@ def _as_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     )
 
 
-def _as_depthwise_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
-    return _as_convolution({**arguments, "groups": arguments["self"].shape[1]})
+def _read_depthwise_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    return _read_convolution({**arguments, "groups": arguments["self"].shape[1]})
 
 
-def _as_linear(arguments: Mapping[str, Any]) -> tuple[int, Any]:
-    data, weight = _first(arguments, "self", "X"), _first(arguments, "weight", "ORI_W", "W")
+def _read_linear(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    data, weight = _read_first(arguments, "self", "X"), _read_first(arguments, "weight", "ORI_W", "W")
     flops, product = _count_flops(lambda: torch.mm(data.reshape(-1, data.shape[-1]), weight.t()))
     return flops, product.reshape(*data.shape[:-1], weight.shape[0])
 
 
-def _as_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+def _read_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     """An integer product, counted as the product of two float matrices of the same shapes."""
     flops, product = _count_flops(lambda: torch.mm(arguments["self"].float(), arguments["mat2"].float()))
     return flops, product.to(torch.int32)
 
 
-def _as_biased_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+def _read_biased_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     return _count_flops(lambda: torch.addmm(arguments["self"], arguments["mat1"], arguments["mat2"]))
 
 
-def _as_convolution_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+def _read_convolution_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     """Each of the two large gradients counts as much as the forward convolution; the bias gradient is a sum."""
     order = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     rest = [arguments[name] for name in order]
@@ -342,7 +342,7 @@ def _as_convolution_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     return forward * sum(bool(wanted) for wanted in mask[:2]), [torch.empty_like(each) for each in gradients]
 
 
-def _as_cpu_attention(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+def _read_cpu_attention(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     from torch.utils.flop_counter import sdpa_flop_count
 
     query, key, value = (arguments[name] for name in ("query", "key", "value"))
@@ -351,11 +351,11 @@ def _as_cpu_attention(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     return int(sdpa_flop_count(query.shape, key.shape, value.shape)), result
 
 
-def _as_attention_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+def _read_attention_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
     from torch.utils.flop_counter import sdpa_backward_flop_count
 
     tensors = [arguments[name] for name in ("query", "key", "value")]
-    gradient = _first(arguments, "grad_out", "grad_out_")
+    gradient = _read_first(arguments, "grad_out", "grad_out_")
     flops = sdpa_backward_flop_count(gradient.shape, *(each.shape for each in tensors))
     if arguments.get("attn_bias") is not None and arguments.get("grad_input_mask", [False])[-1]:
         tensors.append(arguments["attn_bias"])
@@ -363,36 +363,36 @@ def _as_attention_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 _EQUIVALENTS: Mapping[str, Callable[[Mapping[str, Any]], tuple[int, Any]]] = {
-    "aten::convolution_backward": _as_convolution_gradients,
-    "aten::mkldnn_convolution": _as_convolution,
-    "aten::cudnn_convolution": _as_convolution,
-    "aten::cudnn_convolution_relu": _as_convolution,
-    "aten::cudnn_convolution_add_relu": _as_convolution,
-    "aten::cudnn_convolution_transpose": _as_convolution,
-    "aten::miopen_convolution": _as_convolution,
-    "aten::_conv_depthwise2d": _as_depthwise_convolution,
-    "aten::conv_depthwise3d": _as_depthwise_convolution,
-    "mkldnn::_convolution_pointwise": _as_convolution,
-    "mkldnn::_convolution_pointwise_": _as_convolution,
-    "mkldnn::_convolution_transpose_pointwise": _as_convolution,
-    "mkldnn::_linear_pointwise": _as_linear,
-    "mkl::_mkl_linear": _as_linear,
-    "aten::mkldnn_linear": _as_linear,
-    "aten::_int_mm": _as_product,
-    "aten::_addmm_activation": _as_biased_product,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _as_cpu_attention,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _as_attention_gradients,
-    "aten::_scaled_dot_product_cudnn_attention_backward": _as_attention_gradients,
-    "aten::_scaled_dot_product_flash_attention_backward": _as_attention_gradients,
-    "aten::_scaled_dot_product_efficient_attention_backward": _as_attention_gradients,
+    "aten::convolution_backward": _read_convolution_gradients,
+    "aten::mkldnn_convolution": _read_convolution,
+    "aten::cudnn_convolution": _read_convolution,
+    "aten::cudnn_convolution_relu": _read_convolution,
+    "aten::cudnn_convolution_add_relu": _read_convolution,
+    "aten::cudnn_convolution_transpose": _read_convolution,
+    "aten::miopen_convolution": _read_convolution,
+    "aten::_conv_depthwise2d": _read_depthwise_convolution,
+    "aten::conv_depthwise3d": _read_depthwise_convolution,
+    "mkldnn::_convolution_pointwise": _read_convolution,
+    "mkldnn::_convolution_pointwise_": _read_convolution,
+    "mkldnn::_convolution_transpose_pointwise": _read_convolution,
+    "mkldnn::_linear_pointwise": _read_linear,
+    "mkl::_mkl_linear": _read_linear,
+    "aten::mkldnn_linear": _read_linear,
+    "aten::_int_mm": _read_product,
+    "aten::_addmm_activation": _read_biased_product,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _read_cpu_attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _read_attention_gradients,
+    "aten::_scaled_dot_product_cudnn_attention_backward": _read_attention_gradients,
+    "aten::_scaled_dot_product_flash_attention_backward": _read_attention_gradients,
+    "aten::_scaled_dot_product_efficient_attention_backward": _read_attention_gradients,
 }
 
 
-def _first(arguments: Mapping[str, Any], *names: str) -> Any:
+def _read_first(arguments: Mapping[str, Any], *names: str) -> Any:
     return next(arguments[name] for name in names if name in arguments)
 
 
-def _causal_share(name: str, arguments: Mapping[str, Any]) -> float:
+def _compute_causal_share(name: str, arguments: Mapping[str, Any]) -> float:
     """The share of an attention's products that a causal mask leaves; 1 without a mask."""
     if not arguments.get("is_causal"):
         return 1.0
@@ -412,20 +412,22 @@ def _count_bytes(name: str, bound: FakeCall, result: Any) -> tuple[int | None, s
     if bare in _PASSES or bare.startswith("_unique"):
         return None, f"how often {name} goes over its data depends on its algorithm"
     inputs = bound.tensors()
-    storages = {_storage(tensor) for name_ in inputs for tensor in inputs[name_] if name_ not in bound.written}
-    outputs = [tensor for tensor in _flatten(result) if _storage(tensor) not in storages]
+    storages = {_find_storage(tensor) for name_ in inputs for tensor in inputs[name_] if name_ not in bound.written}
+    outputs = [tensor for tensor in _flatten_result(result) if _find_storage(tensor) not in storages]
     if not outputs and not bound.written:
         return 0, ""
-    written = sum(touched_bytes(tensor) for tensor in outputs)
-    unread = bound.output_only | _unread_inputs(name, bound)
-    read = sum(touched_bytes(tensor) for name_, group in inputs.items() if name_ not in unread for tensor in group)
+    written = sum(count_touched_bytes(tensor) for tensor in outputs)
+    unread = bound.output_only | _list_unread_inputs(name, bound)
+    read = sum(
+        count_touched_bytes(tensor) for name_, group in inputs.items() if name_ not in unread for tensor in group
+    )
     if name in _GATHERS:
         # One element is read for each written element, independent of the size of the table.
-        read += written - sum(touched_bytes(tensor) for tensor in inputs[_GATHERS[name]])
+        read += written - sum(count_touched_bytes(tensor) for tensor in inputs[_GATHERS[name]])
     return read + written, ""
 
 
-def _unread_inputs(name: str, bound: FakeCall) -> frozenset[str]:
+def _list_unread_inputs(name: str, bound: FakeCall) -> frozenset[str]:
     """Recorded arguments that are not read: overwritten tensors, packed copies, inputs of masked gradients."""
     if name.rpartition("::")[2] in _OVERWRITES:
         return frozenset({"self"})
@@ -437,7 +439,7 @@ def _unread_inputs(name: str, bound: FakeCall) -> frozenset[str]:
     return frozenset()
 
 
-def touched_bytes(tensor: torch.Tensor) -> int:
+def count_touched_bytes(tensor: torch.Tensor) -> int:
     """The bytes of a tensor's distinct elements. An expanded dimension (stride 0) counts once."""
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
@@ -453,18 +455,18 @@ def _compute_dtype(bound: FakeCall) -> str | None:
     return str(chosen[0].dtype).removeprefix("torch.") if chosen else None
 
 
-def _flatten(result: Any) -> list[torch.Tensor]:
+def _flatten_result(result: Any) -> list[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         return [result]
-    return [tensor for item in result for tensor in _flatten(item)] if isinstance(result, list | tuple) else []
+    return [tensor for item in result for tensor in _flatten_result(item)] if isinstance(result, list | tuple) else []
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def _find_storage(tensor: torch.Tensor) -> int:
     """An identifier of the memory of a fake tensor, equal for its views. (2.13)"""
     return int(tensor.untyped_storage()._cdata)
 
 
-def _fake_tensors() -> Any:
+def _make_fake_tensors() -> Any:
     """A mode in which tensors have sizes but no memory, and operators without a shape rule fail. (2.13)"""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -505,15 +507,15 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
     save(found)
     if job.peaks == "none":
         return found
-    key = peaks_key(environment, job.device)
+    key = make_peaks_key(environment, job.device)
     peaks = None if job.peaks == "measured" else load_peaks(key)
     if peaks is not None or job.peaks == "known":
         return replace(found, peaks=peaks)
     measure = partial(measure_peaks, job.device)
     if open_device(job.device)[0].device.runs_on_host:
-        peaks, doubt = measure_undisturbed(measure, machine.clock_hz(), vector_lanes())
+        peaks, doubt = measure_undisturbed(measure, machine.read_clock_hz(), count_vector_lanes())
     else:
-        peaks, doubt = measure_unshared(measure, machine.driver_of_current_gpu())
+        peaks, doubt = measure_unshared(measure, machine.find_driver_of_current_gpu())
     phases.end("measuring peaks")
     if peaks is not None:
         save_peaks(key, peaks)

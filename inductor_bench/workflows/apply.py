@@ -12,17 +12,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..analysis.findings.finding import program_words
+from ..analysis.findings.finding import list_program_words
 from ..errors import InductorBenchError
-from ..launch.marks import tool_mark
+from ..launch.marks import find_tool_mark
 from ..launch.process import run_in_terminal
 from ..launch.worker import (
     WorkerLostError,
     WorkerPool,
     WorkerSession,
     default_python,
-    lost_at_start,
-    worker_environment,
+    explain_loss_at_start,
+    make_worker_environment,
 )
 from ..messages.job_requests import TellEnvironment
 from ..messages.observed import APPLY, PINS, Pins
@@ -31,25 +31,25 @@ from ..records.request import ApplyRequest
 from ..records.retune import DROPPED, UNPINNABLE, AppliedKernel, Verification
 from ..records.run import Environment, Run
 from ..source.edited import KernelEdit
-from ..store.caches import forget_tuning, known_tunings
+from ..store.caches import forget_tuning, read_known_tunings
 from ..store.folder import RunFolder
-from ..store.lock import locked
-from .modules.program_run import interpreter_of
+from ..store.lock import hold_lock
+from .modules.program_run import find_interpreter
 from .pins import (
     PinnedRun,
+    add_edits,
     edit_pin,
     join_states,
+    list_places,
+    make_pinned_environment,
     make_pins,
-    not_checked,
+    make_users_environment,
     pin_known,
-    pinned_environment,
-    places_of,
     read_edits,
     read_states,
     require_taken,
-    users_environment,
-    with_edits,
-    with_mode,
+    set_mode,
+    warn_of_unchecked_edits,
 )
 from .progress import Progress
 from .proof import (
@@ -58,7 +58,7 @@ from .proof import (
     VerificationInterrupted,
     describe_kernels,
     describe_unpinned,
-    replays_graphs,
+    has_replayed_graphs,
     verify,
 )
 from .query import run_report
@@ -79,13 +79,13 @@ def read_environment(python: str) -> Environment:
     """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as temporary:
         folder = Path(temporary)
-        environment = worker_environment(folder, dict(os.environ))
+        environment = make_worker_environment(folder, dict(os.environ))
         pool, log = WorkerPool(python, folder, dict(os.environ)), folder / "environment.log"
         session = WorkerSession(python, folder, environment, log=log, on_line=lambda _: None)
         try:
             return session.ask(TellEnvironment(), LIMIT_S)
         except WorkerLostError as lost:
-            raise lost_at_start(lost, pool) from None
+            raise explain_loss_at_start(lost, pool) from None
         finally:
             session.close()
 
@@ -147,7 +147,7 @@ def require_retuned(run: Run, folder: RunFolder) -> None:
 WRONG = f"{CHANGES_OUTPUTS}: it was dropped when the program was compared"
 
 
-def with_verification(run: Run, found: Verification) -> Run:
+def add_verification(run: Run, found: Verification) -> Run:
     """The run with a verification. The retunes whose configs it dropped have failed."""
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     retunes = tuple(
@@ -164,7 +164,7 @@ def forget_dropped(found: Verification, environment: Environment) -> None:
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     if not dropped:
         return
-    known = [one for place in places_of(environment) for one in known_tunings(place)]
+    known = [one for place in list_places(environment) for one in read_known_tunings(place)]
     pins = [(one.key, one.pin) for one in known if one.pin is not None]
     wrong = [(pin.target, pin.config) for _, pin in pins if dropped.get(pin.kernel_id) == pin.config]
     for key, pin in pins:
@@ -221,35 +221,37 @@ def run_apply(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     if is_tuned(request.run):
         return _apply_tuned(request.run, request, progress)
     folder = RunFolder(request.run)
-    with locked(folder.path, tool_mark()) if request.verify else nullcontext():  # the record is read and then written
+    with (
+        hold_lock(folder.path, find_tool_mark()) if request.verify else nullcontext()
+    ):  # the record is read and then written
         return _apply_run(folder, request, progress)
 
 
 def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     run = folder.load()
     edits = read_edits(request.kernels, run)
-    pinned, unchecked = _pins_of(run, folder, edits), not_checked(edits)
+    pinned, unchecked = _list_pins(run, folder, edits), warn_of_unchecked_edits(edits)
     if not request.verify:
         for note in unchecked:
             progress.note(note)
     if not request.command:
         written = tuple(write_tuned(run, folder, pinned))
-        return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run.request))
+        return ApplyOutcome(folder.path, pinned, written=written, program=list_program_words(run.request))
     progress.stage("looking at the machine")
-    require_same(pinned.pins, run.environment, read_environment(_python(request)))
+    require_same(pinned.pins, run.environment, read_environment(_find_python(request)))
     if not request.verify:
         return _run(folder.path, pinned, request)
-    found, interrupted = _verify(folder, pinned, request, progress, replays_graphs(run))
+    found, interrupted = _verify(folder, pinned, request, progress, has_replayed_graphs(run))
     found = replace(found, notes=(*found.notes, *unchecked))
     forget_dropped(found, run.environment)
-    folder.save(with_verification(run, found))
+    folder.save(add_verification(run, found))
     _, problem = run_report(folder.path)
     return ApplyOutcome(
         folder.path, pinned, found.kernels, verification=found, interrupted=interrupted, problem=problem
     )
 
 
-def _pins_of(run: Run, folder: RunFolder, edits: Sequence[KernelEdit]) -> PinnedRun:
+def _list_pins(run: Run, folder: RunFolder, edits: Sequence[KernelEdit]) -> PinnedRun:
     """The configs of a RUN, if it was retuned, and edited kernels.
 
     Raises:
@@ -257,13 +259,13 @@ def _pins_of(run: Run, folder: RunFolder, edits: Sequence[KernelEdit]) -> Pinned
     """
     if not edits:
         require_retuned(run, folder)
-    return with_edits(make_pins(run, folder), list(map(edit_pin, edits)), run.environment)
+    return add_edits(make_pins(run, folder), list(map(edit_pin, edits)), run.environment)
 
 
 def _apply_known(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     """Runs a program with all tunings that are known for its interpreter and this machine."""
     progress.stage("looking at the machine")
-    environment = read_environment(_python(request))
+    environment = read_environment(_find_python(request))
     return _apply_elsewhere(pin_known(environment), environment, request, progress)
 
 
@@ -271,7 +273,7 @@ def _apply_tuned(folder: Path, request: ApplyRequest, progress: Progress) -> App
     """Runs a program with what ``RUN/tuned`` holds."""
     pinned, environment = load_tuned(folder)
     progress.stage("looking at the machine")
-    require_same(pinned.pins, environment, read_environment(_python(request)))
+    require_same(pinned.pins, environment, read_environment(_find_python(request)))
     return _apply_elsewhere(pinned, environment, request, progress)
 
 
@@ -296,15 +298,15 @@ def _apply_elsewhere(
     return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
-def _python(request: ApplyRequest) -> str:
-    return request.python or interpreter_of(request.command) or default_python()
+def _find_python(request: ApplyRequest) -> str:
+    return request.python or find_interpreter(request.command) or default_python()
 
 
 def _verify(
     folder: RunFolder, pinned: PinnedRun, request: ApplyRequest, progress: Progress, replays: bool = False
 ) -> tuple[Verification, bool]:
     """The comparison, and whether the user stopped it."""
-    plan = ProofPlan(folder, request.command, users_environment(), request.timeout_s, request.stop, replays)
+    plan = ProofPlan(folder, request.command, make_users_environment(), request.timeout_s, request.stop, replays)
     try:
         return verify(pinned, plan, progress), False
     except VerificationInterrupted as stop:
@@ -314,7 +316,7 @@ def _verify(
 def _run(folder: Path | None, pinned: PinnedRun, request: ApplyRequest) -> ApplyOutcome:
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
-        environment = pinned_environment(with_mode(pinned, APPLY), work, users_environment(), "nothing")
+        environment = make_pinned_environment(set_mode(pinned, APPLY), work, make_users_environment(), "nothing")
         code = run_in_terminal(request.command, environment)
         processes = read_states(work)
         require_taken(processes)
@@ -359,8 +361,8 @@ def prepare_process(folder: Path, kernels: Sequence[Path] = ()) -> tuple[PinnedR
         pinned, environment = load_tuned(folder)
     else:
         run = RunFolder(folder).load()
-        pinned, environment = _pins_of(run, RunFolder(folder), read_edits(kernels, run)), run.environment
+        pinned, environment = _list_pins(run, RunFolder(folder), read_edits(kernels, run)), run.environment
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     atexit.register(shutil.rmtree, work, ignore_errors=True)
-    os.environ.update(pinned_environment(with_mode(pinned, APPLY), work, os.environ, "nothing"))
+    os.environ.update(make_pinned_environment(set_mode(pinned, APPLY), work, os.environ, "nothing"))
     return pinned, environment

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import units
-from ..devices.nvidia import visible_gpus
+from ..devices.nvidia import list_visible_gpus
 from ..devices.protocol import CPU
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ..launch.batch_executors import Executor, LocalExecutor, RayExecutor, is_host, jobs_at_once
-from ..launch.marks import end_marked, tool_mark
-from ..launch.worker import usable_cores
+from ..launch.batch_executors import Executor, LocalExecutor, RayExecutor, count_jobs_at_once, is_host
+from ..launch.marks import end_marked, find_tool_mark
+from ..launch.worker import count_usable_cores
 from ..records.batch_record import (
     FAILED,
     FINISHED,
@@ -38,10 +38,10 @@ from ..store.files import own_folder, refuse_link
 from ..store.folder import FORMAT, BatchFolder, RunFolder
 from ..store.redaction import Redaction
 from ..version import __version__
-from .batch_state import BatchState, plain_request
-from .kernels.retuning import has_retunes_left, lacks_proof
+from .batch_state import BatchState, make_plain_request
+from .kernels.retuning import has_retunes_left, is_without_proof
 from .model_list import merge, read_list, select
-from .optimizing.batch_search import check_search, is_step_searchable, lacks_search
+from .optimizing.batch_search import check_search, is_step_searchable, is_without_search
 from .progress import Progress
 
 # Chooses the devices of a batch: every GPU that this process may use, or the CPU.
@@ -59,7 +59,7 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
     """
     if len(set(asked)) < len(asked):
         raise UsageError("--devices names a device twice", "two models on one device would share its time", "bad-word")
-    there = () if requests and all(is_host(request.device) for request in requests) else visible_gpus()
+    there = () if requests and all(is_host(request.device) for request in requests) else list_visible_gpus()
     if asked and there:
         strange = [device for device in asked if device not in there]
         if strange:
@@ -86,7 +86,7 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int
     Raises:
         UsageError: ``jobs`` exceeds the number of models that can run at once.
     """
-    at_once = 1 if overlap is False else jobs_at_once(cores, devices)
+    at_once = 1 if overlap is False else count_jobs_at_once(cores, devices)
     if overlap and not any(map(is_host, devices)):
         at_once = max(2, at_once)
     most = len(devices) * at_once
@@ -149,7 +149,7 @@ def run_batch(request: BatchRequest, progress: Progress) -> BatchOutcome:
     folder = BatchFolder(request.output or default_folder(request))
     with closing(_find_executor(request, requests, progress)) as executor:
         _check_folder(folder, request)
-        with folder.locked(tool_mark()) as lock:
+        with folder.locked(find_tool_mark()) as lock:
             end_marked(lock.left)
             state = BatchState(
                 _open_batch(folder, request, requests, redaction),
@@ -186,7 +186,7 @@ def _find_executor(request: BatchRequest, requests: Sequence[ModelRequest], prog
     overlap = request.overlap
     if overlap is None and (request.models.retune is not None or request.search is not None):
         overlap = False  # a tuning would report the other model as another job on its GPU
-    at_once = find_jobs_at_once(devices, usable_cores(), len(requests), request.jobs, overlap)
+    at_once = find_jobs_at_once(devices, count_usable_cores(), len(requests), request.jobs, overlap)
     return LocalExecutor(devices[: request.jobs], at_once, progress.output)
 
 
@@ -247,10 +247,10 @@ def _open_batch(
     for model in requests:
         earlier = known.get(model.name)
         shown = replace(model, arguments=redaction.words(model.arguments))
-        same = earlier is not None and plain_request(earlier.request) == plain_request(shown)
+        same = earlier is not None and make_plain_request(earlier.request) == make_plain_request(shown)
         if earlier is not None and earlier.status in FINISHED and not same and not request.force:
             raise UsageError(
-                f"{folder.path} has measured {model.name} with {_difference(earlier.request, shown)}",
+                f"{folder.path} has measured {model.name} with {_describe_difference(earlier.request, shown)}",
                 "choose another folder with -o, or measure again with --force",
                 "other-request",
             )
@@ -266,7 +266,7 @@ _OPTIONS = (
 )
 
 
-def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
+def _describe_difference(earlier: ModelRequest, request: ModelRequest) -> str:
     for name in _OPTIONS:
         was, now = getattr(earlier, name), getattr(request, name)
         if was != now:
@@ -295,7 +295,7 @@ def _check_earlier_row(model: BatchModel, folder: BatchFolder, request: BatchReq
     if not found.graphs or not (finished or model.status in (MEASURED, UNOPTIMIZED) or begun):
         return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
     lacks = retune is not None and (
-        has_retunes_left(found.retunes, run, retune) or (retune.verify and lacks_proof(run.load(), run))
+        has_retunes_left(found.retunes, run, retune) or (retune.verify and is_without_proof(run.load(), run))
     )
     if lacks or request.search is None:
         return model if finished and not lacks else replace(model, status=MEASURED)
@@ -306,7 +306,7 @@ def _check_earlier_search(model: BatchModel, run: RunFolder, search: SearchReque
     """The row of a measured model whose settings are searched for."""
     if not is_step_searchable(model.request, run):
         return BatchModel(model.request)
-    if lacks_search(run, search):
+    if is_without_search(run, search):
         return replace(model, status=UNOPTIMIZED)
     return model if model.status in FINISHED else replace(model, status=MEASURED)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 
 from .. import units
-from ..analysis.batch_aggregation import without_uncounted_gains
+from ..analysis.batch_aggregation import leave_out_uncounted_gains
 from ..analysis.findings.finding import plural
-from ..analysis.step_costs import step_of, whole_time_s
+from ..analysis.step_costs import compute_whole_time_s, find_step
 from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
 from ..launch.batch_executors import Event, Executor, Job, JobBegan, JobEnded, JobLost, is_host
 from ..launch.process import ProcessResult
@@ -34,15 +34,15 @@ from ..records.batch_record import (
 from ..records.module import ModuleRecord
 from ..records.optimization import UNPROVEN, Optimization
 from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest, SearchRequest
-from ..records.request_fields import LIBRARIES, option_words
+from ..records.request_fields import LIBRARIES, list_option_words
 from ..records.run import Run
 from ..report.batch.batch_document import write_batch
 from ..report.batch.batch_tables import BatchView
-from ..store.digest import read_results, without_collection
+from ..store.digest import pause_collection, read_results
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder
 from ..store.redaction import Redaction
-from .optimizing.batch_search import finish_search, optimizer_words, printed_failure, search_words
+from .optimizing.batch_search import describe_optimizer, finish_search, read_printed_failure, search_words
 from .progress import Progress
 
 # One attempt at a model of a batch: its job, the judgement of its outcome, and the decision on another attempt.
@@ -87,9 +87,9 @@ def make_job(
         alone: whether the job shares its device with no other job.
     """
     request = model.request
-    options = (*breakdown_words(model), *optimizer_words(request, search), *option_words(common))
+    options = (*list_breakdown_words(model), *describe_optimizer(request, search), *list_option_words(common))
     if goes_on := model.status in (MEASURED, UNOPTIMIZED):
-        options = option_words(BreakdownRequest(retune=common.retune, redact=common.redact, plots=common.plots))
+        options = list_option_words(BreakdownRequest(retune=common.retune, redact=common.redact, plots=common.plots))
     if searches := model.status == UNOPTIMIZED and search is not None:
         options = search_words(search, common)
     return Job(
@@ -141,10 +141,10 @@ def make_row_after_loss(given: BatchModel, device: str, losses: int, reason: str
     return replace(given, status=status, attempts=given.attempts + 1, device=device, failure=failure)
 
 
-def breakdown_words(model: BatchModel) -> tuple[str, ...]:
+def list_breakdown_words(model: BatchModel) -> tuple[str, ...]:
     """The options of a model for the command line; the limit of its time is that of its whole process."""
     batch_size = model.batch_size or model.request.batch_size
-    return option_words(replace(model.request, batch_size=batch_size, timeout_s=None))
+    return list_option_words(replace(model.request, batch_size=batch_size, timeout_s=None))
 
 
 def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
@@ -158,10 +158,10 @@ def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
     if stopped is not None:
         return FAILED, stopped
     if run is None or ended.exit_code not in (EXIT_OK, EXIT_FAILURE):
-        return FAILED, printed_failure(ended)
+        return FAILED, read_printed_failure(ended)
     if ended.ok:
         return DONE, None
-    failure = _choose_failure(failures) if failures else printed_failure(ended)
+    failure = _choose_failure(failures) if failures else read_printed_failure(ended)
     if failure.stage == "capture" and _DOWNLOAD.search(f"{failure.message}\n{failure.log_tail}"):
         failure = replace(failure, kind="download", hint="this tool downloads nothing: download it, or write a factory")
     if any(module.kernels for module in run.modules):
@@ -171,17 +171,17 @@ def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
 
 def _choose_failure(failures: tuple[Failure, ...]) -> Failure:
     """The first failure for lack of memory; otherwise the first failure."""
-    return next((failure for failure in failures if ran_out_of_memory(failure)), failures[0])
+    return next((failure for failure in failures if is_out_of_memory(failure)), failures[0])
 
 
-def ran_out_of_memory(failure: Failure | None) -> bool:
+def is_out_of_memory(failure: Failure | None) -> bool:
     """Whether the failure is a lack of memory, so that a smaller batch size may help."""
     return failure is not None and (failure.kind == "memory" or bool(_MEMORY.search(failure.message)))
 
 
 def _failed_for_sharing(failure: Failure | None) -> bool:
     """Whether the failure may come from another job on the same device."""
-    return failure is not None and (ran_out_of_memory(failure) or bool(_TAKEN.search(failure.message)))
+    return failure is not None and (is_out_of_memory(failure) or bool(_TAKEN.search(failure.message)))
 
 
 def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
@@ -215,7 +215,7 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
     if shared and _failed_for_sharing(model.failure):
         note = "there was too little memory beside another model: tried by itself"
         return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
-    if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
+    if is_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
         if size == 1:
             return None
@@ -225,7 +225,7 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
     return model if again and model.attempts <= retries else None
 
 
-def plain_request(request: ModelRequest) -> ModelRequest:
+def make_plain_request(request: ModelRequest) -> ModelRequest:
     """The part of a request that decides its result: without its line in the list and its time limit."""
     return replace(request, line=0, timeout_s=None)
 
@@ -364,12 +364,12 @@ class BatchState:
         again = try_again(model, self._retries, shared=event.shared)
         self._put(again or model)
         if again is None:
-            self._progress.note(_result(model, run))
+            self._progress.note(_read_result(model, run))
             self._await_search(model)
             return
         if event.shared and again.notes != model.notes:
             self._alone.add(event.name)
-        why = again.notes[-1] if again.notes != model.notes else _reason(model.failure)
+        why = again.notes[-1] if again.notes != model.notes else _describe_reason(model.failure)
         self._progress.note(f"{event.name}: {why}; once more")
         self._waiting.insert(0, again)
 
@@ -386,8 +386,8 @@ class BatchState:
         self._forget(name)
         self._search_times.append(event.result.time_s)
         self._put(model)
-        said = _search_result(found) if found is not None and found.is_complete else _reason(model.failure)
-        self._progress.note(f"{name}: {said} ({_duration(event.result.time_s)})")
+        said = _search_result(found) if found is not None and found.is_complete else _describe_reason(model.failure)
+        self._progress.note(f"{name}: {said} ({_format_duration(event.result.time_s)})")
 
     def _on_job_lost(self, event: JobLost) -> None:
         self._losses[event.name] = losses = self._losses.get(event.name, 0) + 1
@@ -400,7 +400,7 @@ class BatchState:
             self._progress.note(f"{event.name}: {model.notes[-1]}")
             self._waiting.insert(0, model)
         else:
-            self._progress.note(_result(model, None))
+            self._progress.note(_read_result(model, None))
 
     def _forget(self, name: str) -> None:
         del self._given[name]
@@ -435,7 +435,7 @@ class BatchState:
         more = [f"{len(now) - MOST_SHOWN} more"] if len(now) > MOST_SHOWN else []
         parts += [", ".join([*now[:MOST_SHOWN], *more])] if now else []
         if (self._times or self._search_times) and (self._waiting or self._given):
-            parts.append(f"about {_duration(self._left_s())} left")
+            parts.append(f"about {_format_duration(self._left_s())} left")
         return " · ".join(parts)
 
     def _left_s(self) -> float:
@@ -468,19 +468,19 @@ def _name_device(device: str) -> str:
     return f"{called} of {machine}" if colon else called
 
 
-def _duration(time_s: float) -> str:
+def _format_duration(time_s: float) -> str:
     minutes = round(time_s / 60)
     return f"{time_s:.0f} s" if time_s < 90 else f"{minutes} min" if minutes < 90 else f"{time_s / 3600:.1f} h"
 
 
-def _result(model: BatchModel, run: Run | None) -> str:
+def _read_result(model: BatchModel, run: Run | None) -> str:
     """The result of a model in one line."""
-    name, took = model.request.name, f" ({_duration(model.time_s or 0.0)})"
+    name, took = model.request.name, f" ({_format_duration(model.time_s or 0.0)})"
     if model.status in (DONE, PARTIAL) and run is not None:
-        lost = f", but {_reason(model.failure)}" if model.status == PARTIAL else ""
-        what = "a step" if step_of(run) else "per iteration"
-        return f"{name}: {units.seconds(whole_time_s(run))} {what}{lost}{took}"
-    return f"{name}: {model.status}: {_reason(model.failure)}{took}"
+        lost = f", but {_describe_reason(model.failure)}" if model.status == PARTIAL else ""
+        what = "a step" if find_step(run) else "per iteration"
+        return f"{name}: {units.seconds(compute_whole_time_s(run))} {what}{lost}{took}"
+    return f"{name}: {model.status}: {_describe_reason(model.failure)}{took}"
 
 
 def _search_result(found: Optimization) -> str:
@@ -493,7 +493,7 @@ def _search_result(found: Optimization) -> str:
     return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step with {settings}{caveat}"
 
 
-def _reason(failure: Failure | None) -> str:
+def _describe_reason(failure: Failure | None) -> str:
     return f"{failure.stage}: {failure.message}" if failure is not None else "no reason is known"
 
 
@@ -516,7 +516,7 @@ def report_batch(path: Path) -> BatchReport:
     Raises:
         InductorBenchError: ``batch.json`` is missing or cannot be read.
     """
-    with without_collection():
+    with pause_collection():
         view = read_view(path)
         try:
             refuse_link(path)
@@ -536,4 +536,4 @@ def read_view(path: Path) -> BatchView:
     if not folder.is_locked():  # no process runs this batch, so rows marked as running were cut off
         models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in batch.models)
         batch = replace(batch, models=models)
-    return BatchView(without_uncounted_gains(read_results(folder, batch)))
+    return BatchView(leave_out_uncounted_gains(read_results(folder, batch)))

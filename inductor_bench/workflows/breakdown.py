@@ -16,13 +16,13 @@ from pathlib import Path
 from ..analysis.analyse import STAGE as ANALYSIS
 from ..analysis.analyse import analyse, trace_environment
 from ..analysis.evidence_files import EvidenceFiles
-from ..analysis.findings.finding import command_again
+from ..analysis.findings.finding import repeat_command
 from ..analysis.program_step import describe_program
 from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
-from ..launch.marks import end_marked, tool_mark
-from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, cores_of_this_process, default_python
+from ..launch.marks import end_marked, find_tool_mark
+from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, count_cores_of_this_process, default_python
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.request import BreakdownRequest
@@ -31,9 +31,9 @@ from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
-from ..store.files import own_folder, refuse_link, sha256_of_file, write_text
-from ..store.folder import RunFolder, new_run_folder
-from ..store.lock import DeviceTurn, locked
+from ..store.files import hash_file, own_folder, refuse_link, write_text
+from ..store.folder import RunFolder, make_run_folder
+from ..store.lock import DeviceTurn, hold_lock
 from ..store.redaction import Redaction
 from ..store.run_files import load_evidence, save_evidence
 from ..version import __version__
@@ -45,34 +45,34 @@ from .kernels.retuning import (
     UNFINISHED_RUN,
     autotune_run,
     describe_interruption,
-    lacks_proof,
+    is_without_proof,
     verify_retunes,
 )
 from .kernels.retuning import STAGE as AUTOTUNE
-from .modules.compile_environment import capture_environment, keep_for_later_runs, shared_compile_cache
+from .modules.compile_environment import capture_environment, keep_for_later_runs, share_compile_cache
 from .modules.extraction import RunInMaking
-from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
+from .modules.keep_evidence import KeptTraces, add_profile, draw_step, keep_captured
 from .modules.kernel_files import extract_run
 from .modules.module_measurements import Aside, ModuleMeasurement, ModuleMeasurements, ProfiledModule
-from .modules.observed_files import observed_phases
+from .modules.observed_files import describe_phase
 from .modules.program_run import (
     CapturedProgram,
     FoundModule,
     Looks,
     capture_program,
+    find_python,
     labelled,
-    named_python,
-    python_of,
+    name_python,
     read_program,
 )
 from .modules.targets import (
     find_listed_modules,
+    find_program_file,
     find_secrets,
-    folder_title_of,
     is_command,
-    program_file_of,
+    make_folder_title,
+    make_title,
     resolve_target,
-    title_of,
 )
 from .pins import make_pins
 from .progress import Progress, StagePhases, StageTimes
@@ -124,7 +124,7 @@ def break_down_again(
         folder.save(redaction.run(run))
 
     refuse_link(folder.path)
-    with locked(folder.path, tool_mark()) as lock:
+    with hold_lock(folder.path, find_tool_mark()) as lock:
         end_marked(lock.left)
         progress.stage(f"analysing {folder.path} again")
         run = redaction.run(analyse_again(folder))
@@ -164,7 +164,7 @@ def _verify(
 ) -> Run:
     """The run with the proof of its retunes, where they have none and this tool knows how the model runs."""
     found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
-    if asked.retune is None or not asked.retune.verify or not lacks_proof(found, folder):
+    if asked.retune is None or not asked.retune.verify or not is_without_proof(found, folder):
         return run
 
     python = asked.python or run.request.python or default_python()
@@ -222,8 +222,8 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
         return break_down_again(RunFolder(target.paths[0]), request, redaction, progress)
     request = target.resolved(request)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
-    stages, make = StageTimes(progress), partial(new_run_folder, mark=tool_mark(), tell=progress.note)
-    with make(request.output, folder_title_of(request), force=request.force) as (folder, left):
+    stages, make = StageTimes(progress), partial(make_run_folder, mark=find_tool_mark(), tell=progress.note)
+    with make(request.output, make_folder_title(request), force=request.force) as (folder, left):
         end_marked(left)
         breakdown = Breakdown(request, listed, folder, redaction, stages, answer)
         try:
@@ -265,11 +265,11 @@ class Breakdown:
         self._listed = listed
         self._folder = folder
         self._progress = progress
-        self._python = python_of(request)
+        self._python = find_python(request)
         self._stage = CAPTURE
         self._environment: Mapping[str, str] = {}
         self._redaction = redaction
-        shown = recorded(replace(request, arguments=redaction.words(request.arguments), python=named_python(request)))
+        shown = recorded(replace(request, arguments=redaction.words(request.arguments), python=name_python(request)))
         self._evidence = Evidence()
         self._begun: ModuleMeasurements | None = None
         self._is_concluded = False
@@ -278,7 +278,7 @@ class Breakdown:
         self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
         own_folder(folder.work)
-        file = program_file_of(request)
+        file = find_program_file(request)
         typed = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED
         self.run = Run(
             format=FORMAT,
@@ -287,11 +287,11 @@ class Breakdown:
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=command or typed,
             target=request.target,
-            title=title_of(shown),
+            title=make_title(shown),
             request=shown,
             environment=Environment(),
             program_file=str(file or ""),
-            program_sha256=sha256_of_file(file) or "" if file else "",
+            program_sha256=hash_file(file) or "" if file else "",
         )
         self.save()
 
@@ -312,7 +312,7 @@ class Breakdown:
     def save(self) -> None:
         """Saves the record so far, marked as incomplete."""
         self.run = self._redaction.run(self.run)
-        rerun = command_again(self.run) if is_command() else ""
+        rerun = repeat_command(self.run) if is_command() else ""
         unfinished = Failure(self._stage, "unfinished", UNFINISHED_RUN, rerun)
         self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
 
@@ -349,13 +349,13 @@ class Breakdown:
                 self._keep(captured, early=True)
 
     def measure(self) -> None:
-        with shared_compile_cache(self._request, self._python, self._folder.work, self._progress) as cache:
+        with share_compile_cache(self._request, self._python, self._folder.work, self._progress) as cache:
             variables = dict(self._request.variables)
             environment = capture_environment(self._folder.work, variables, cache)
             with self.pool(environment) as pool:
                 if self._request.trace is None:
                     pool.get_ready(beside_program=self._listed is None)
-                if cores_of_this_process() > CORES_OF_THE_PROGRAM:
+                if count_cores_of_this_process() > CORES_OF_THE_PROGRAM:
                     load = partial(load_libraries, plots=self._request.plots)
                     threading.Thread(target=load, daemon=True).start()
                 self.measure_with(pool)
@@ -457,7 +457,7 @@ class Breakdown:
             if self.run.program is not None:
                 self._answer(self.run)
                 phases.end("showing it")
-                self._progress.divide(observed_phases(captured.steps) | phases.times_s)
+                self._progress.divide(describe_phase(captured.steps) | phases.times_s)
                 self._progress.stage(STOPS if self._request.stop else GOES_ON)
 
     def _keep(self, captured: CapturedProgram, *, early: bool = False) -> None:
@@ -509,7 +509,7 @@ class Breakdown:
         if profiled.failure is not None:
             self._fail(profiled.failure)
         (seen,) = (one for one in self._evidence.modules if one.slug == label.slug)
-        self._observe(self._evidence.with_module(with_profile(seen, profiled, self._folder)))
+        self._observe(self._evidence.with_module(add_profile(seen, profiled, self._folder)))
         self._analyse(with_step=False)
         self.save()
 

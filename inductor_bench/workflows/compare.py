@@ -29,9 +29,9 @@ from ..records.run import Run
 from ..source.module_reader import read_module
 from ..store import codec
 from ..store.files import read_json, refuse_link, remove_file, write_json
-from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, first_free_folder, remove_run, rows_in
+from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, find_free_folder, read_rows, remove_run
 from ..store.redaction import Redaction
-from ..store.run_files import unpacked_run
+from ..store.run_files import unpack_run
 from .breakdown import run_breakdown
 from .modules.compile_environment import COLD, PLACES, SETTINGS
 from .modules.targets import find, is_command
@@ -58,7 +58,7 @@ def open_run(path: Path) -> Iterator[OpenedRun]:
         InductorBenchError: its record cannot be read.
     """
     if path.is_file() and path.name != RECORD:
-        with unpacked_run(path) as folder:
+        with unpack_run(path) as folder:
             try:
                 run = RunFolder(folder).load()
             except InductorBenchError as error:
@@ -152,10 +152,10 @@ def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
         KeyboardInterrupt: the user stopped it; the finished runs stay, and :func:`open_pair` reads them.
     """
     _check(request)
-    folder, changed = _make_folder(request.breakdown), tuple(_changed(request))
+    folder, changed = _make_folder(request.breakdown), tuple(_find_changed_settings(request))
     write_json(folder / PAIR, codec.encode(changed))
     sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
-    order = list(interleaved(request.runs))
+    order = list(interleave_runs(request.runs))
     for number, side in enumerate(order, 1):
         place = folder / f"{side}-{len(sides[side]) + 1}"
         progress.note(f"run {number} of {len(order)}: {side.upper()} in {place}")
@@ -187,7 +187,7 @@ def open_pair(folder: Path) -> PairedRuns:
     changed = codec.decode(tuple[EnvironmentDifference, ...], read_json(folder / PAIR))
     sides: dict[str, tuple[OpenedRun, ...]] = {}
     for side in ("a", "b"):
-        of_side = [path for _, path in _numbered(folder) if path.name.startswith(side)]
+        of_side = [path for _, path in _list_numbered_runs(folder) if path.name.startswith(side)]
         runs = [(path, RunFolder(path)) for path in of_side if (path / RECORD).is_file()]
         opened = [OpenedRun(str(path), run.load(), run) for path, run in runs]
         sides[side] = tuple(one for one in opened if one.run.modules)
@@ -197,7 +197,7 @@ def open_pair(folder: Path) -> PairedRuns:
     return PairedRuns(sides["a"], sides["b"], folder, changed)
 
 
-def interleaved(runs: int) -> Iterator[str]:
+def interleave_runs(runs: int) -> Iterator[str]:
     """The sides in the order of their runs: ``a b b a a b …``."""
     for number in range(runs):
         yield from ("ab", "ba")[number % 2]
@@ -220,7 +220,7 @@ def _make_folder(request: BreakdownRequest) -> Path:
     target = request.target or request.arguments[0]
     title = f"compare-{Path(target.partition(':')[0]).stem if target.endswith('.py') else target}"
     if request.output is None:
-        return first_free_folder(Path("runs"), title)
+        return find_free_folder(Path("runs"), title)
     if request.output.exists() and any(request.output.iterdir()) and not request.force:
         goes_on = f"compare its finished runs (inductor-bench compare {shlex.quote(str(request.output))}), "
         known = goes_on if (request.output / PAIR).is_file() else ""
@@ -236,7 +236,7 @@ def _make_folder(request: BreakdownRequest) -> Path:
 def _remove_earlier(folder: Path) -> None:
     """Removes an earlier comparison from a folder: its runs would count among those that are made now."""
     if (folder / PAIR).is_file():
-        for _, run in _numbered(folder):
+        for _, run in _list_numbered_runs(folder):
             refuse_link(run)
             if (run / RECORD).is_file():
                 remove_run(RunFolder(run))
@@ -244,7 +244,7 @@ def _remove_earlier(folder: Path) -> None:
             remove_file(folder / name)
 
 
-def _numbered(folder: Path) -> list[tuple[int, Path]]:
+def _list_numbered_runs(folder: Path) -> list[tuple[int, Path]]:
     """The folders of the runs of both sides, by number."""
     return sorted((int(path.name[2:]), path) for path in folder.glob("[ab]-*") if path.name[2:].isdecimal())
 
@@ -263,7 +263,7 @@ def _request(request: CompareRequest, side: str, place: Path) -> BreakdownReques
     )
 
 
-def _changed(request: CompareRequest) -> Iterator[EnvironmentDifference]:
+def _find_changed_settings(request: CompareRequest) -> Iterator[EnvironmentDifference]:
     if len(set(request.pythons)) == 2:
         yield EnvironmentDifference(INTERPRETER, *request.pythons)
     own = sys.argv[1:] if is_command() else ()
@@ -278,7 +278,7 @@ def _changed(request: CompareRequest) -> Iterator[EnvironmentDifference]:
 # The files of a bundle: the report, the record, and both versions of the kernels that differ, each of which runs.
 
 
-def kernel_files(comparison: RunComparison, a: RunFolder, b: RunFolder) -> dict[str, bytes]:
+def list_kernel_files(comparison: RunComparison, a: RunFolder, b: RunFolder) -> dict[str, bytes]:
     """The standalone files of the kernels that differ, with their recorded values, as ``a/NAME.py`` and ``b/NAME.py``.
 
     A kernel whose file is gone is left out.
@@ -289,7 +289,7 @@ def kernel_files(comparison: RunComparison, a: RunFolder, b: RunFolder) -> dict[
         ("a", a, [kernel for change in changes for kernel in change.a]),
         ("b", b, [kernel for change in changes for kernel in change.b]),
     ):
-        for place in _kernel_files(folder, kernels):
+        for place in _list_kernel_files_of_side(folder, kernels):
             try:
                 files[f"{side}/{Path(place).name}"] = folder.file(place).read_bytes()
             except (InductorBenchError, OSError):
@@ -297,8 +297,8 @@ def kernel_files(comparison: RunComparison, a: RunFolder, b: RunFolder) -> dict[
     return files
 
 
-def _kernel_files(folder: RunFolder, kernels: Iterable[KernelSide]) -> list[str]:
-    values = {row.file: row.values for row in rows_in(folder.kernels) if row.values}
+def _list_kernel_files_of_side(folder: RunFolder, kernels: Iterable[KernelSide]) -> list[str]:
+    values = {row.file: row.values for row in read_rows(folder.kernels) if row.values}
     found = []
     for file in dict.fromkeys(kernel.file for kernel in kernels if kernel.file):
         beside = values.get(Path(file).name)
@@ -378,7 +378,7 @@ def _compare(
         (KernelTexts(a[0]), KernelTexts(b[0])),
         changed,
     )
-    return Compared(comparison, kernel_files(comparison, a[0].folder, b[0].folder) if files else {})
+    return Compared(comparison, list_kernel_files(comparison, a[0].folder, b[0].folder) if files else {})
 
 
 # Compares two batches, model by model.
@@ -395,7 +395,7 @@ def compare_batches(a: Path, b: Path, progress: Progress) -> BatchComparison:
     models = []
     for name in dict.fromkeys([*places[0], *places[1]]):
         progress.stage(f"comparing {name}")
-        models.append(_model(name, places[0].get(name), places[1].get(name)))
+        models.append(_compare_model(name, places[0].get(name), places[1].get(name)))
     ratios = [
         model.comparison.step.b_s / model.comparison.step.a_s
         for model in models
@@ -410,7 +410,7 @@ def _run_folders(batch: Batch, folder: Path) -> dict[str, Path | None]:
     return {model.request.name: folder / model.run if model.run else None for model in batch.models}
 
 
-def _model(name: str, a: Path | None, b: Path | None) -> ModelComparison:
+def _compare_model(name: str, a: Path | None, b: Path | None) -> ModelComparison:
     missing = " and ".join(side for side, path in (("A", a), ("B", b)) if path is None)
     if a is None or b is None:
         return ModelComparison(name, problem=f"no run of it in {missing}", lost=a is not None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import units
 from ..devices.protocol import CPU
-from ..devices.table import best_device, device_of
+from ..devices.table import find_best_device, find_device
 from ..launch.batch_executors import INSTALL as INSTALL_RAY
 from ..launch.process import GO_TOGETHER
 from ..launch.worker import WorkerPool, default_python
@@ -73,38 +73,38 @@ def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progres
     log = pool.folder / "survey.log"
     seen = take_survey(pool, (), device=CPU.type, peaks="none", log=log)
     if seen.failure is not None:
-        return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
-    wanted = device_of(device) if device else best_device(seen.environment)
+        return DoctorReport(_list_checks(seen.environment), seen.environment, failure=seen.failure)
+    wanted = find_device(device) if device else find_best_device(seen.environment)
     if wanted.name_in(seen.environment) is None:
         message = f"no {wanted.words.family} device is visible to torch"
         failure = Failure("peaks", "missing", message, f"try --device {CPU.type}")
-        return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
+        return DoctorReport(_list_checks(seen.environment), seen.environment, failure=failure)
     progress.stage(f"finding what the {wanted.type} device can do")
     found = take_survey(pool, (), device=wanted.type, peaks=peaks, log=log)
     unknown = found.failure
     if found.no_peaks:
         unknown = Failure("peaks", "busy", f"its peaks do not count: {found.no_peaks}", "try again when it is idle")
-    return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, unknown)
+    return DoctorReport(_list_checks(seen.environment), seen.environment, found.peaks, unknown)
 
 
-def _checks(environment: Environment) -> tuple[Check, ...]:
+def _list_checks(environment: Environment) -> tuple[Check, ...]:
     return (
-        _torch(environment),
-        _triton(environment),
-        _compiler(environment),
-        _accelerator(environment),
-        _disk(),
+        _check_torch(environment),
+        _check_triton(environment),
+        _check_compiler(environment),
+        _check_accelerator(environment),
+        _check_disk(),
         check_compile_cache(),
     )
 
 
-def _torch(environment: Environment) -> Check:
+def _check_torch(environment: Environment) -> Check:
     if not environment.versions.torch:
         return Check("torch", "missing", "cannot be imported", "install torch 2.9 or newer: see pytorch.org")
     return Check("torch", "ok", environment.versions.torch)
 
 
-def _triton(environment: Environment) -> Check:
+def _check_triton(environment: Environment) -> Check:
     if environment.versions.triton:
         return Check("triton", "ok", environment.versions.triton)
     if environment.device.accelerator:
@@ -112,7 +112,7 @@ def _triton(environment: Environment) -> Check:
     return Check("triton", "optional", "not installed", "needed for GPU kernels only")
 
 
-def _compiler(environment: Environment) -> Check:
+def _check_compiler(environment: Environment) -> Check:
     names = [os.environ.get("CXX", ""), "g++", "clang++", "c++"]
     found = next((path for name in names if name and (path := shutil.which(name))), None)
     if found:
@@ -120,7 +120,7 @@ def _compiler(environment: Environment) -> Check:
     return Check("C++ compiler", "missing", "none on the PATH", "install g++ (or set CXX): CPU graphs are compiled C++")
 
 
-def _accelerator(environment: Environment) -> Check:
+def _check_accelerator(environment: Environment) -> Check:
     if environment.device.accelerator is None:
         return Check("GPU", "optional", "none is visible to torch", "everything works on the CPU as well")
     driver = f", driver {environment.device.driver}" if environment.device.driver else ""
@@ -169,7 +169,7 @@ def check_compile_cache() -> Check:
     return Check("compile cache", "ok", f"{compile_cache_root()}, {sizes}")
 
 
-def _disk() -> Check:
+def _check_disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
     text = f"{free / 1e9:.1f} GB free here"
     if free < LEAST_FREE_BYTES:

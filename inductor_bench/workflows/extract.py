@@ -11,27 +11,27 @@ from pathlib import Path
 
 from ..analysis.findings.finding import plural
 from ..devices.protocol import CPU
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ..launch.marks import end_marked, tool_mark
+from ..launch.marks import end_marked, find_tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
 from ..records.module import ExtractedKernel
-from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, target_fields
+from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, make_target_fields
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
 from ..source.module_reader import read_module
 from ..source.static_calls import read_static_launches
 from ..store.files import write_text
 from ..store.folder import RunFolder
-from ..store.lock import LOCK, locked
-from .kernels.kernel_session import kernel_environment
+from ..store.lock import LOCK, hold_lock
+from .kernels.kernel_session import make_kernel_environment
 from .modules.compile_environment import capture_environment
-from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, modules_of_run
+from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, read_modules_of_run
 from .modules.kernel_files import record_references, write_all
-from .modules.module_measurements import Survey, read_values, take_survey, values_failure
+from .modules.module_measurements import Survey, make_values_failure, read_values, take_survey
 from .modules.program_run import FoundModule, labelled
 from .modules.targets import Target, find_listed_modules, resolve_target
 from .progress import Progress
@@ -40,7 +40,7 @@ from .progress import Progress
 
 
 @contextlib.contextmanager
-def output_folder(path: Path | None) -> Iterator[Path | None]:
+def choose_output_folder(path: Path | None) -> Iterator[Path | None]:
     """Makes the output folder and holds its lock in the block. A new folder that stays empty is removed.
 
     Raises:
@@ -58,7 +58,7 @@ def output_folder(path: Path | None) -> Iterator[Path | None]:
         reason = getattr(error, "strerror", None) or error
         raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER_FOLDER, "unwritable") from error
     try:
-        with locked(path, tool_mark()) as lock:
+        with hold_lock(path, find_tool_mark()) as lock:
             end_marked(lock.left)
             _check_empty(path)
             yield path
@@ -109,13 +109,15 @@ class ModuleRuns:
         """
         obstacle = self._obstacle(kernels.source)
         if obstacle is not None:
-            return kernels, _not_run(label, obstacle)
+            return kernels, _describe_module_not_run(label, obstacle)
         self._progress.stage(f"running {label.label} once")
         file, source = self._file_of(module, label), read_module(module.text)
         job = ListLaunches(str(file.resolve()), source.device, source.threads, source.vector_lanes)
         answer = self._pool.call(job, name=label.slug, log=self._work / f"{label.slug}.log")
         if answer.result is None:
-            return kernels, _not_run(label, answer.failure or Failure("launches", "exit", "it gave no answer"))
+            return kernels, _describe_module_not_run(
+                label, answer.failure or Failure("launches", "exit", "it gave no answer")
+            )
         details = answer.result
         watched = replace(
             kernels,
@@ -133,7 +135,7 @@ class ModuleRuns:
             return Failure("launches", "missing", message, "give the program to `inductor-bench breakdown` instead")
         if self._survey.failure is not None:
             return self._survey.failure
-        device = device_of(source.device)
+        device = find_device(source.device)
         if device.name_in(self._survey.environment) is None:
             message = f"it is for a {device.words.family} GPU, and torch sees none here"
             return Failure("launches", "missing", message, "run this on the machine with the GPU, or give --static")
@@ -177,7 +179,7 @@ class ModuleRuns:
                 name = f"{label.slug}.values"
                 answer = self._pool.call(job, name=name, log=self._work / f"{name}.log")
                 details = answer.result or Details()
-                lost = values_failure(details, label.label) or answer.failure
+                lost = make_values_failure(details, label.label) or answer.failure
                 failures += [lost] if lost else []
             recorded.append(replace(kernels, values=read_values(details, folder / label.slug)))
         return recorded, tuple(failures)
@@ -190,7 +192,7 @@ class ModuleRuns:
         return path
 
 
-def _not_run(label: ModuleLabel, failure: Failure) -> str:
+def _describe_module_not_run(label: ModuleLabel, failure: Failure) -> str:
     told = "the arguments are read from its text, with zeros for integers"
     hint = SEE_MORE if failure.kind in ("exit", "signal") else failure.hint
     return f"{label.label} could not be run: {failure.message}{f' ({hint})' if hint else ''}; {told}"
@@ -218,7 +220,7 @@ def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
         UsageError: the target is missing, or is a program that is not compiled yet.
         InductorBenchError: the output folder cannot be made, or no module of the target can be read.
     """
-    program = BreakdownRequest(**target_fields(request.targets, SOURCES), python=request.python)
+    program = BreakdownRequest(**make_target_fields(request.targets, SOURCES), python=request.python)
     target = resolve_target(program, SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
         command = f"inductor-bench breakdown {shlex.quote(target.name)}"
@@ -226,17 +228,17 @@ def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
             f"{target.name} is not a compiled module", f"capture a program first: {command}", "wrong-target"
         )
     _check_values(target, request)
-    with output_folder(request.output) as folder:
+    with choose_output_folder(request.output) as folder:
         if target.kind == "run":
             run = RunFolder(target.paths[0])
-            modules, failures = modules_of_run(run, request.values)
+            modules, failures = read_modules_of_run(run, request.values)
             _require_modules(modules, failures)
             outcome = _conclude(modules, folder, request, progress, (), failures)
-            return _with_references(outcome, run, request, progress) if folder and request.references else outcome
+            return _add_references(outcome, run, request, progress) if folder and request.references else outcome
         return _extract_files(target, folder, request, progress)
 
 
-def _with_references(
+def _add_references(
     outcome: ExtractOutcome, run: RunFolder, request: ExtractRequest, progress: Progress
 ) -> ExtractOutcome:
     """Records the references of the extracted files, and notes how many have none."""
@@ -244,7 +246,7 @@ def _with_references(
     files = list(dict.fromkeys(outcome.folder / row.file for row in outcome.kernels if row.file is not None))
     python = request.python or run.load().request.python or default_python()
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        pool = WorkerPool(python, Path(name), kernel_environment(Path(name)), request.timeout_s, progress.output)
+        pool = WorkerPool(python, Path(name), make_kernel_environment(Path(name)), request.timeout_s, progress.output)
         left, reason = record_references(files, pool, progress)
     if not left:
         return outcome
@@ -254,12 +256,12 @@ def _with_references(
 
 def _extract_files(target: Target, folder: Path | None, request: ExtractRequest, progress: Progress) -> ExtractOutcome:
     listed, missing = find_listed_modules(target)
-    found, unread = _readable(listed)
+    found, unread = _keep_readable(listed)
     _require_modules(found, unread)
     failures = (*(Failure("extract", "missing", f"{path} no longer exists", subject=path) for path in missing), *unread)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         runs = ModuleRuns(Path(name), request.python, request.timeout_s, progress)
-        modules, notes = _modules_of_files(found, runs, static=request.static)
+        modules, notes = _read_modules_of_files(found, runs, static=request.static)
         if folder is None or request.values == DRAWN:
             return _conclude(modules, folder, request, progress, notes, failures)
         with tempfile.TemporaryDirectory(prefix=".values-", dir=folder) as values:
@@ -269,7 +271,7 @@ def _extract_files(target: Target, folder: Path | None, request: ExtractRequest,
             return _conclude(modules, folder, request, progress, notes, (*failures, *lost))
 
 
-def _readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
+def _keep_readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
     """The modules that can be read, and the failures of the others."""
     modules, failures = [], []
     for module in found:
@@ -313,13 +315,13 @@ def _conclude(
     if request.selection.top is not None and all(one.header.time_s is None for one in chosen):
         notes = (*notes, NO_TIMES)
     if folder is None:
-        return ExtractOutcome(tuple(_listed(candidate) for candidate in chosen), None, notes, failures)
+        return ExtractOutcome(tuple(_list_candidate(candidate) for candidate in chosen), None, notes, failures)
     progress.stage(f"writing {len(chosen)} kernel{'s' if len(chosen) > 1 else ''}")
     rows, lost = write_all(chosen, folder)
     return ExtractOutcome(rows, folder, notes, (*failures, *lost))
 
 
-def _listed(candidate: ExtractionCandidate) -> ExtractedKernel:
+def _list_candidate(candidate: ExtractionCandidate) -> ExtractedKernel:
     header = candidate.header
     return ExtractedKernel(
         header.name,
@@ -332,7 +334,7 @@ def _listed(candidate: ExtractionCandidate) -> ExtractedKernel:
     )
 
 
-def _modules_of_files(
+def _read_modules_of_files(
     found: Sequence[FoundModule], runs: ModuleRuns, *, static: bool
 ) -> tuple[list[ModuleKernels], tuple[str, ...]]:
     environment = Environment() if static else runs.survey()

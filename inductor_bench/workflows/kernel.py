@@ -19,7 +19,7 @@ from ..autotune.pipeline import PipelineState
 from ..autotune.tuner import Tuner, TuningSteps
 from ..autotune.tuning_workers import LOAD_S, BudgetSpentError, describe_candidate
 from ..autotune.variant_protocol import Questions
-from ..devices.nvidia import visible_gpus
+from ..devices.nvidia import list_visible_gpus
 from ..errors import InductorBenchError, UsageError
 from ..launch.worker import WorkerLostError, WorkerPool, default_python
 from ..messages.kernel_requests import Forget, ListTritonConfigs, VariantFacts
@@ -30,10 +30,10 @@ from ..records.run import Environment, Peaks
 from .kernels.kernel_session import (
     DeviceInUseError,
     KernelSession,
-    failure_of,
+    choose_place,
     find_files,
-    kernel_environment,
-    place_of,
+    make_failure,
+    make_kernel_environment,
     prepare_to_save,
 )
 from .kernels.kernel_timing import (
@@ -79,7 +79,7 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
         elif isinstance(outcome, BudgetSpentError):
             yield Failure("kernel", "budget", UNREACHED, subject=str(file))
         else:
-            yield failure_of(file, outcome)
+            yield make_failure(file, outcome)
 
 
 def _make_tuners(
@@ -212,10 +212,10 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
             yield replace(kernel, tuning=_make_single_tuning(kernel, session.request.state))
         elif isinstance(outcome, Tuning):
             default, *others = outcome.candidates
-            rows = (_with_compiled(default, kernel), *others)
+            rows = (_add_compiled_facts(default, kernel), *others)
             yield replace(kernel, tuning=replace(outcome, candidates=rows))
         else:
-            yield failure_of(Path(kernel.file), outcome)
+            yield make_failure(Path(kernel.file), outcome)
 
 
 def _find_listed_variants(facts: VariantFacts) -> Questions:
@@ -237,10 +237,10 @@ def _make_single_tuning(kernel: MeasuredKernel, state: str) -> Tuning:
         samples=timing.samples,
         samples_s=timing.samples_s,
     )
-    return _make_tuning(state, (_with_compiled(row, kernel),), timing.median_s)
+    return _make_tuning(state, (_add_compiled_facts(row, kernel),), timing.median_s)
 
 
-def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
+def _add_compiled_facts(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
     """The row of the kernel's own configuration, with the registers, spills and shared memory of its measurement."""
     return replace(
         row,
@@ -327,14 +327,14 @@ def run_kernel(
     files = find_files(request.targets)
     prepare_to_save(request.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        environment = kernel_environment(Path(name))
+        environment = make_kernel_environment(Path(name))
         pool = WorkerPool(request.python or default_python(), Path(name), environment, on_line=progress.output)
         session = KernelSession(request, pool, progress, stakes=stakes)
         try:
             if stakes:
                 session.start_ahead(files)
             session.open()
-            if not visible_gpus():  # no other worker has started meanwhile
+            if not list_visible_gpus():  # no other worker has started meanwhile
                 session.start_budget()
             run_all = _tune_by_stakes if stakes else _measure_all
             return run_all(files, session, on_result)
@@ -368,9 +368,7 @@ def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnRes
 
     def outcome(interrupted: bool = False) -> KernelOutcome:
         cut_short = set(kernels) - finished if interrupted and session.request.autotune else set()
-        seen = tuple(
-            _with_interrupt_advice(kernel) if file in cut_short else kernel for file, kernel in kernels.items()
-        )
+        seen = tuple(_add_interrupt_advice(kernel) if file in cut_short else kernel for file, kernel in kernels.items())
         peaks = next(iter(session.peaks.values()), None)
         retune_s = 0.0 if began is None else time.monotonic() - began
         return KernelOutcome(seen, session.environment, peaks, tuple(failures), tuple(saved), retune_s, interrupted)
@@ -383,7 +381,7 @@ def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnRes
             else:
                 kernels[Path(measured.file)] = measured
         began = time.monotonic()
-        for found in _configs_or_tunings(dict(kernels), files, session):
+        for found in _time_configs_or_tune(dict(kernels), files, session):
             if isinstance(found, Path):
                 saved.append(found)
                 continue
@@ -421,7 +419,7 @@ def _tune_by_stakes(files: Sequence[Path], session: KernelSession, on_result: On
     return outcome()
 
 
-def _with_interrupt_advice(kernel: MeasuredKernel) -> MeasuredKernel:
+def _add_interrupt_advice(kernel: MeasuredKernel) -> MeasuredKernel:
     return replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
 
 
@@ -433,7 +431,7 @@ def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[Mea
         try:
             found = measure_file(file, session)
         except (WorkerLostError, InductorBenchError) as error:
-            found, in_use = failure_of(file, error), isinstance(error, DeviceInUseError)
+            found, in_use = make_failure(file, error), isinstance(error, DeviceInUseError)
         yield found
         # This is skipped after an interrupt, because the worker is still busy with its last request.
         if session.has_worker(0):
@@ -443,7 +441,7 @@ def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[Mea
             return
 
 
-def _configs_or_tunings(
+def _time_configs_or_tune(
     kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], session: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
     """Lists configurations or autotunes, if the request says so."""
@@ -451,4 +449,4 @@ def _configs_or_tunings(
     if session.request.configs:
         yield from list_configs(kernels, session)
     elif session.request.autotune:
-        yield from tune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, session)
+        yield from tune(kernels, {file: choose_place(save, file, files) for file in kernels} if save else {}, session)

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from ..devices.table import DEVICES
 from ..errors import InductorBenchError, UsageError
 from ..records.request import BatchRequest, ModelRequest
-from ..records.request_fields import BY_KIND, LIBRARIES, ModelSource, OptionField, bare_library, options_by_field
+from ..records.request_fields import (
+    BY_KIND,
+    LIBRARIES,
+    ModelSource,
+    OptionField,
+    find_bare_library,
+    list_options_by_field,
+)
 from ..store.folder import BATCH
 from .modules.targets import find
 
@@ -60,31 +67,31 @@ class Complaints:
 
 def merge(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
     """The requests with options of the whole batch, by field, if these fit the target."""
-    return [replace(request, **_fitting(options, request.target)) for request in requests]
+    return [replace(request, **_keep_fitting_options(options, request.target)) for request in requests]
 
 
-def _fitting(options: Mapping[str, Any], target: str) -> dict[str, Any]:
+def _keep_fitting_options(options: Mapping[str, Any], target: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if fits_target(name, target)}
 
 
 def fits_target(option: str, target: str) -> bool:
     """Whether an option has a meaning for a target; a script decides most options itself."""
-    return option not in _DECIDED_BY_SOURCE or option in source_of(target).takes
+    return option not in _DECIDED_BY_SOURCE or option in find_source(target).takes
 
 
-def source_of(target: str) -> ModelSource:
+def find_source(target: str) -> ModelSource:
     """The source of a target in a list; a name without a known source is the name of a library's model."""
     if target.endswith(".py"):
         return BY_KIND["script"]
     if FILE.search(target):
         return BY_KIND["factory"]
-    return LIBRARIES.get(target.partition(":")[0], BY_KIND[bare_library("space")])
+    return LIBRARIES.get(target.partition(":")[0], BY_KIND[find_bare_library("space")])
 
 
 # Reads a list of models as YAML: ``defaults:``, and ``models:`` with targets or mappings of options.
 
 
-BARE = bare_library("space")
+BARE = find_bare_library("space")
 """The source of a name without one."""
 
 
@@ -93,25 +100,25 @@ _LONGEST = 2_000_000  # characters; PyYAML reads a few hundred thousand in a sec
 _SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null"))
 
 
-def _whole(value: Any) -> int:
+def _read_whole_number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
         raise ValueError("a whole number of 1 or more")
     return value
 
 
-def _integer(value: Any) -> int:
+def _read_integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
         raise ValueError("a whole number")
     return value
 
 
-def _flag(value: Any) -> bool:
+def _read_flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false")
     return value
 
 
-def _seconds(value: Any) -> float:
+def _read_seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST:
         raise ValueError("seconds, above 0")
     return float(value)
@@ -123,7 +130,7 @@ def _text(value: Any) -> str:
     return value.strip()
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _read_words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(shlex.split(value))
     if not isinstance(value, list) or not all(isinstance(item, str | int | float) for item in value):
@@ -131,7 +138,7 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in value)
 
 
-def _one_of(known: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _make_choice_reader(known: Mapping[str, Any]) -> Callable[[Any], Any]:
     def choose(value: Any) -> Any:
         if not isinstance(value, str) or value not in known:
             raise ValueError(" or ".join(known))
@@ -140,26 +147,28 @@ def _one_of(known: Mapping[str, Any]) -> Callable[[Any], Any]:
     return choose
 
 
-def _reader(one: OptionField) -> Callable[[Any], Any]:
+def _choose_reader(one: OptionField) -> Callable[[Any], Any]:
     """The function that reads the value of an option."""
     option, hint = one.option, str(one.hint)
     if option.kind == "type of device":
-        return _one_of({device: device for device in DEVICES})
+        return _make_choice_reader({device: device for device in DEVICES})
     if option.choices:
-        return _one_of(option.choices if isinstance(option.choices, Mapping) else {one: one for one in option.choices})
+        return _make_choice_reader(
+            option.choices if isinstance(option.choices, Mapping) else {one: one for one in option.choices}
+        )
     if option.kind == "seconds":
-        return _seconds
+        return _read_seconds
     if "bool" in hint:
-        return _flag
-    return _whole if option.least else _integer if "int" in hint else _text
+        return _read_flag
+    return _read_whole_number if option.least else _read_integer if "int" in hint else _text
 
 
 Known = dict[str, tuple[str, Callable[[Any], Any]]]
 """The field of ``ModelRequest`` and the function that reads it, by key."""
 
 _OPTIONS: Known = {
-    "args": ("arguments", _words),
-    **{one.option.key: (one.name, _reader(one)) for one in options_by_field(BatchRequest)["overrides"]},
+    "args": ("arguments", _read_words),
+    **{one.option.key: (one.name, _choose_reader(one)) for one in list_options_by_field(BatchRequest)["overrides"]},
 }
 """The keys of a model, and of ``defaults``: the options of ``batch`` for all models."""
 
@@ -195,11 +204,11 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
     if root is not None and root.id == "sequence":
         parts = {"models": root}
     elif root is not None and root.id == "mapping":
-        parts = {_key(key): value for key, value in root.value}
+        parts = {_read_key(key): value for key, value in root.value}
     else:
         raise UsageError(f"{path} is no list of models", "it needs `models:`, a list of targets", "bad-list")
     for key in sorted(parts.keys() - {"defaults", "models"}):
-        complaints.add(_line(parts[key]), f"{key} is neither `defaults` nor `models`")
+        complaints.add(_find_line(parts[key]), f"{key} is neither `defaults` nor `models`")
     defaults: dict[str, Any] = {}
     if parts.get("defaults") is not None and not _is_null(parts["defaults"]):
         defaults = _read_options(parts["defaults"], _OPTIONS, complaints)
@@ -213,7 +222,7 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
 
 
 def _read_model(node: Node, defaults: Mapping[str, Any], complaints: Complaints) -> ModelRequest | None:
-    line = _line(node)
+    line = _find_line(node)
     if node.id == "scalar" and not _is_null(node):
         return _request(line, {"target": node.value.strip()}, defaults)
     if node.id != "mapping":
@@ -221,7 +230,7 @@ def _read_model(node: Node, defaults: Mapping[str, Any], complaints: Complaints)
         return None
     values = _read_options(node, _MODEL_OPTIONS, complaints)
     if "target" not in values:
-        if not any(_key(key) == "target" for key, _ in node.value):
+        if not any(_read_key(key) == "target" for key, _ in node.value):
             complaints.add(line, "this model has no `target`")
         return None
     target = values["target"]
@@ -234,24 +243,24 @@ def _read_model(node: Node, defaults: Mapping[str, Any], complaints: Complaints)
 
 
 def _request(line: int, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> ModelRequest:
-    return ModelRequest(**{"name": "", **_fitting(defaults, values["target"]), **values}, line=line)
+    return ModelRequest(**{"name": "", **_keep_fitting_options(defaults, values["target"]), **values}, line=line)
 
 
 def _read_options(node: Node, known: Known, complaints: Complaints) -> dict[str, Any]:
     if node.id != "mapping":
-        complaints.add(_line(node), "options are written as `name: value`")
+        complaints.add(_find_line(node), "options are written as `name: value`")
         return {}
     values: dict[str, Any] = {}
-    for key, value in _pairs(node):
+    for key, value in _list_pairs(node):
         line = key.start_mark.line + 1
-        name = _key(key)
+        name = _read_key(key)
         if name not in known:
             complaints.add(line, f"{name} is no option; there are {', '.join(known)}")
             continue
         field, read = known[name]
         if field in values:
             complaints.add(line, f"{name} is given twice")
-        plain = _plain(value)
+        plain = _make_plain_value(value)
         try:
             values[field] = read(plain)
         except ValueError as error:
@@ -259,23 +268,23 @@ def _read_options(node: Node, known: Known, complaints: Complaints) -> dict[str,
     return values
 
 
-def _pairs(node: Node) -> list[tuple[Node, Node]]:
+def _list_pairs(node: Node) -> list[tuple[Node, Node]]:
     mapping: MappingNode = node
     return list(mapping.value)
 
 
-def _key(node: Node) -> str:
+def _read_key(node: Node) -> str:
     return str(node.value) if node.id == "scalar" else f"a {node.id}"
 
 
-def _plain(node: Node) -> Any:
+def _make_plain_value(node: Node) -> Any:
     """The node's value as Python data. Sequences hold scalars only, because no option takes deeper data."""
     if node.id == "sequence":
-        return [_scalar(item) for item in node.value]
-    return _scalar(node)
+        return [_read_scalar(item) for item in node.value]
+    return _read_scalar(node)
 
 
-def _scalar(node: Node) -> Any:
+def _read_scalar(node: Node) -> Any:
     """A scalar as Python data; its text if it is not a plain number, boolean or null."""
     import yaml
 
@@ -297,12 +306,12 @@ def _is_null(node: Node) -> bool:
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 
-def _line(node: Node) -> int:
+def _find_line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_COMMA, _SPACE = bare_library("comma"), bare_library("space")
+_COMMA, _SPACE = find_bare_library("comma"), find_bare_library("space")
 """The libraries of names without a prefix: PyTorch's suites write one list with commas, the other with spaces."""
 
 
@@ -328,7 +337,7 @@ def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]
     complaints.raise_any()
     if not requests:
         raise UsageError(f"{path} lists no model", FORMS, "bad-list")
-    return tuple(_named(requests))
+    return tuple(_add_names(requests))
 
 
 def select(
@@ -347,7 +356,7 @@ def select(
     chosen = [
         request
         for request in requests
-        if (not filters or _fits(request, filters)) and not (excludes and _fits(request, excludes))
+        if (not filters or _is_selected(request, filters)) and not (excludes and _is_selected(request, excludes))
     ]
     if not chosen:
         raise UsageError(
@@ -365,7 +374,7 @@ def select(
     return tuple(chosen)
 
 
-def _fits(request: ModelRequest, patterns: Iterable[str]) -> bool:
+def _is_selected(request: ModelRequest, patterns: Iterable[str]) -> bool:
     return any(
         fnmatch.fnmatchcase(text, pattern if re.search(r"[*?\[]", pattern) else f"*{pattern}*")
         for pattern in patterns
@@ -449,12 +458,12 @@ def _find_duplicates(requests: Sequence[ModelRequest], complaints: Complaints) -
             seen[bare] = request.line
 
 
-def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
+def _add_names(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
     """The requests with unique names, which are file names too."""
     taken: set[str] = set()
     numbers: dict[str, Iterator[int]] = {}
     for request in requests:
-        stem = plain_name(request.name or request.target)
+        stem = make_plain_name(request.name or request.target)
         candidates = [stem, f"{stem}-batch{request.batch_size}" if request.batch_size else stem]
         more = (f"{stem}-{number}" for number in numbers.setdefault(stem.lower(), itertools.count(2)))
         name = next(name for name in itertools.chain(candidates, more) if name.lower() not in taken)
@@ -462,7 +471,7 @@ def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
         yield replace(request, name=name)
 
 
-def plain_name(target: str) -> str:
+def make_plain_name(target: str) -> str:
     """A file name for a target: the name of its model, or its file name with its factory."""
     source, colon, name = target.partition(":")
     if not (colon and source in LIBRARIES):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.mode_conclusion import conclude
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import ANOTHER_FOLDER, InductorBenchError, StoppedInFolder, UsageError
-from ..launch.marks import end_marked, tool_mark
+from ..launch.marks import end_marked, find_tool_mark
 from ..launch.worker import WorkerPool
 from ..records.base import Failure
 from ..records.comparison import (
@@ -27,18 +27,18 @@ from ..records.comparison import (
     ModeSet,
 )
 from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest
-from ..records.request_fields import PROGRAMS, options_by_field, recorded
+from ..records.request_fields import PROGRAMS, list_options_by_field, recorded
 from ..records.run import Environment
-from ..store.files import own_folder, refuse_link, sha256_of_file
+from ..store.files import hash_file, own_folder, refuse_link
 from ..store.folder import PAGE
-from ..store.lock import locked
+from ..store.lock import hold_lock
 from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..version import __version__
 from .model_list import YAML, merge, read_list
 from .modules.module_measurements import take_survey
-from .modules.program_run import python_of
-from .modules.targets import folder_title_of, is_command, resolve_target, title_of
+from .modules.program_run import find_python
+from .modules.targets import is_command, make_folder_title, make_title, resolve_target
 from .progress import Progress
 from .single_run import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner, read_sets
 
@@ -106,7 +106,7 @@ def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
         InductorBenchError: the folder cannot be written, or the program cannot be started.
         StoppedInFolder: the user stopped it; it holds what was measured before, and so does the folder.
     """
-    rows, program = _rows(request), request.program
+    rows, program = _list_rows(request), request.program
     target = resolve_target(program, ACCEPTED)
     if target.kind not in PROGRAMS:
         raise UsageError(f"modes runs a program, but the target is a {target.kind}", ACCEPTED, "wrong-target")
@@ -116,10 +116,10 @@ def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
     own = sys.argv[1:] if is_command() else ()
     words = [f"{name}={value}" for name, value in variables]  # rows may give several values to one name
     redaction = Redaction.find([own, program.arguments, words], os.environ | dict(program.variables), program.redact)
-    folder = ModesFolder(program.output or Path("modes") / folder_title_of(program))
+    folder = ModesFolder(program.output or Path("modes") / make_folder_title(program))
     refuse_link(folder.path)
     folder.make()
-    with locked(folder.path, tool_mark()) as lock:
+    with hold_lock(folder.path, find_tool_mark()) as lock:
         end_marked(lock.left)
         file = target.paths[0] if target.paths else Path(target.name)
         comparing = _Comparing(replace(request, program=program), rows, file, folder, redaction, progress)
@@ -136,11 +136,11 @@ def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
     return ModesOutcome(saved, folder.path, measured)
 
 
-def _rows(request: ModesRequest) -> tuple[ModeSet, ...]:
+def _list_rows(request: ModesRequest) -> tuple[ModeSet, ...]:
     return read_sets(request.modes, request.withs, request.variables, request.inductor)
 
 
-LATER = "a process ran in a later command than those of other rows that it is paired with"
+LATER = "a process ran in a later command than the processes of other rows with which it is paired"
 """The note of a process after an interruption or a failure: what changed in between is part of the difference."""
 
 
@@ -160,7 +160,7 @@ class _Comparing:
         self._request, self._rows, self._folder = request, rows, folder
         self._redaction, self._progress = redaction, progress
         self._recorded = recorded(replace(program, mode=None, stop=True))
-        self._python = python_of(program)
+        self._python = find_python(program)
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self.comparison = self._open(file)
         self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}
@@ -174,21 +174,21 @@ class _Comparing:
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
             target=request.program.target,
-            title=title_of(replace(request.program, arguments=words(request.program.arguments))),
+            title=make_title(replace(request.program, arguments=words(request.program.arguments))),
             request=_request_without_secrets(self._recorded, self._redaction),
             environment=Environment(),
             rounds=request.rounds,
             rows=tuple(ModeRow(row.name, row) for row in map(self._settings_without_secrets, self._rows)),
-            program_sha256=sha256_of_file(file) or "",
+            program_sha256=hash_file(file) or "",
         )
         earlier = self._folder.load() if self._folder.exists() and not request.program.force else None
         if earlier is not None and any(row.processes for row in earlier.rows):
-            difference = _difference(earlier, fresh)
+            difference = _list_differences(earlier, fresh)
             if difference:
                 hint = "choose another folder with -o, or measure again with --force"
                 raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint, "other-request")
             rounds = max(earlier.rounds, fresh.rounds)
-            return replace(earlier, request=fresh.request, rows=_to_try_again(earlier.rows), rounds=rounds)
+            return replace(earlier, request=fresh.request, rows=_list_rows_to_retry(earlier.rows), rounds=rounds)
         self._folder.clear()
         return fresh
 
@@ -229,9 +229,9 @@ class _Comparing:
         with WorkerPool(self._python, work, environment, on_line=self._progress.output) as pool:
             survey = take_survey(pool, [], device="cpu", peaks="none", log=log)
         found, known = survey.environment, self.comparison.environment
-        if known.versions.torch and _place_of(known) != _place_of(found):
+        if known.versions.torch and _name_process_folder(known) != _name_process_folder(found):
             raise UsageError(
-                f"{self._folder.path} was begun with {', '.join(filter(None, _place_of(known)))}",
+                f"{self._folder.path} was begun with {', '.join(filter(None, _name_process_folder(known)))}",
                 "choose another folder with -o, or measure again with --force",
                 "other-request",
             )
@@ -247,7 +247,7 @@ class _Comparing:
 
     def _uses_accelerator(self) -> bool:
         asked = self._recorded.device
-        if asked is not None and device_of(asked.partition(":")[0]).runs_on_host:
+        if asked is not None and find_device(asked.partition(":")[0]).runs_on_host:
             return False
         return self.comparison.environment.device.accelerator is not None
 
@@ -297,7 +297,7 @@ def _check_variables(names: Iterable[str]) -> None:
             raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out", "bad-word")
 
 
-def _place_of(environment: Environment) -> tuple[str, str, str]:
+def _name_process_folder(environment: Environment) -> tuple[str, str, str]:
     """What must be the same for all processes: torch and the hardware."""
     return f"torch {environment.versions.torch}", environment.device.accelerator or "", environment.host.cpu
 
@@ -306,14 +306,14 @@ def _request_without_secrets(request: BreakdownRequest, redaction: Redaction) ->
     return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
 
 
-def _to_try_again(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
+def _list_rows_to_retry(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
     """The rows of an earlier command without their failures, unless all of these are of rows that cannot be timed."""
     if all(row.failure is None or row.failure.kind == NOT_TIMED for row in rows):
         return rows
     return tuple(replace(row, failure=None) for row in rows)
 
 
-def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:
+def _list_differences(earlier: ModeComparison, fresh: ModeComparison) -> str:
     """How an earlier comparison differs from the one that is asked for; empty if it can go on."""
     if earlier.target != fresh.target or earlier.request.arguments != fresh.request.arguments:
         return f"of {earlier.title}"
@@ -330,8 +330,8 @@ def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:
 
 
 LISTS = (".txt", *YAML)
-_OF_LISTS = {one.name for one in options_by_field(BatchRequest)["overrides"]}
-LISTED = tuple(one.name for one in options_by_field(ModesRequest)["program"] if one.name in _OF_LISTS)
+_OF_LISTS = {one.name for one in list_options_by_field(BatchRequest)["overrides"]}
+LISTED = tuple(one.name for one in list_options_by_field(ModesRequest)["program"] if one.name in _OF_LISTS)
 """The options of ``modes`` that the models of a list can have, too."""
 
 
@@ -340,7 +340,7 @@ def is_list(request: BreakdownRequest) -> bool:
     return not request.others and Path(request.target).suffix in LISTS
 
 
-def folder_of(request: BreakdownRequest) -> Path:
+def choose_folder(request: BreakdownRequest) -> Path:
     """The folder of all comparisons of a list."""
     return request.output or Path("modes") / Path(request.target).stem
 
@@ -353,15 +353,15 @@ def run_list(request: ModesRequest, progress: Progress) -> ModesByModel:
         InductorBenchError: the folder cannot be made, or is a symbolic link.
         StoppedInFolder: the user stopped it; it holds what was measured before, and so do the folders.
     """
-    program, _ = request.program, _rows(request)  # a wrong row is refused before the first model
+    program, _ = request.program, _list_rows(request)  # a wrong row is refused before the first model
     requests = merge(read_list(Path(program.target)), _own_options(program))
-    _make_folder(folder_of(program), {Path(model.name).parts[0] for model in requests})
+    _make_folder(choose_folder(program), {Path(model.name).parts[0] for model in requests})
     found: list[ModelModes] = []
     try:
         for model in _compare_each(request, requests, progress):
             found.append(model)
     except KeyboardInterrupt as stop:
-        raise StoppedInFolder(ModesByModel(program.target, tuple(found)), folder_of(program)) from stop
+        raise StoppedInFolder(ModesByModel(program.target, tuple(found)), choose_folder(program)) from stop
     return ModesByModel(program.target, tuple(found))
 
 
@@ -382,7 +382,7 @@ def _own_options(program: BreakdownRequest) -> dict[str, object]:
 
 
 def _compare_each(request: ModesRequest, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
-    folder = folder_of(request.program)
+    folder = choose_folder(request.program)
     for number, model in enumerate(requests, 1):
         progress.note(f"model {number} of {len(requests)}: {model.name}")
         program = replace(

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol
 
 from ..errors import InductorBenchError, UsageError
-from ..launch.marks import end_marked, tool_mark
+from ..launch.marks import end_marked, find_tool_mark
 from ..launch.worker import WorkerPool
 from ..messages.observed import COMPILE_CACHE
 from ..records.base import Failure
@@ -26,13 +26,13 @@ from ..records.request import BreakdownRequest
 from ..records.request_fields import COMMAND, PROCESS
 from ..report.run.observed_run import ObservedRun
 from ..store.files import write_text
-from ..store.folder import RunFolder, new_run_folder, remove_run
+from ..store.folder import RunFolder, make_run_folder, remove_run
 from ..store.redaction import Redaction
 from .breakdown import Breakdown, keep_stage_times, report_run
 from .kernels.retuning import CAPTURE
 from .modules.compile_environment import capture_environment
 from .modules.program_run import STEPLESS, CapturedProgram, read_program
-from .modules.targets import find_secrets, folder_title_of
+from .modules.targets import find_secrets, make_folder_title
 from .progress import Silent, StageTimes
 
 OBSERVED = "inductor_bench.observe(…)"
@@ -84,7 +84,7 @@ class BlockBreakdown(Breakdown):
         known = {COMPILE_CACHE: str(work / "known")}  # torch's own caches may have modules: what those took is unknown
         found = read_program(work, printed, known, is_whole=is_whole)
         capture = replace(found.capture, disagreement="", exit_code=0 if is_whole else None, time_s=time_s)
-        self.captured = replace(found, capture=capture, failures=(*found.failures, *_missing(found)))
+        self.captured = replace(found, capture=capture, failures=(*found.failures, *_describe_missing(found)))
         return self.captured
 
     def measure(self) -> None:
@@ -119,7 +119,7 @@ class BlockBreakdown(Breakdown):
             self._draw_step()
 
 
-def _missing(found: CapturedProgram) -> Iterator[Failure]:
+def _describe_missing(found: CapturedProgram) -> Iterator[Failure]:
     """What a block lacked for its step to be measured, if it was not."""
     if any(one.trace or one.step_times_s for one in found.steps):
         return
@@ -192,7 +192,9 @@ class ObservedBlock:
     def _new_folder(self) -> RunFolder:
         request = self._request
         try:
-            made = new_run_folder(request.output, folder_title_of(request), force=request.force, mark=tool_mark())
+            made = make_run_folder(
+                request.output, make_folder_title(request), force=request.force, mark=find_tool_mark()
+            )
             folder, left = self._ends.enter_context(made)
         except UsageError as error:
             hint = error.hint.replace("--force", "force=True").replace(" with -o", "")
@@ -235,7 +237,7 @@ class ObservedBlock:
                 if error is None:
                     breakdown.measure()
                 else:
-                    breakdown.stop(captured, _failure_of(error))
+                    breakdown.stop(captured, _find_failure(error))
             except KeyboardInterrupt:
                 self.run.finish(breakdown.interrupted().run)
                 raise
@@ -256,7 +258,7 @@ class ObservedBlock:
         self.run.finish(outcome.run if outcome is not None else breakdown.run)
 
 
-def _failure_of(error: BaseException) -> Failure:
+def _find_failure(error: BaseException) -> Failure:
     kept = "what it had done until then is measured, but its graphs and kernels are not"
     return Failure(CAPTURE, "exit", f"the block ended with {type(error).__name__}: {str(error)[:200]}; {kept}")
 

@@ -11,24 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..analysis.findings.doubts import disturbed_step
-from ..analysis.optimization.judging import original_step_s
+from ..analysis.findings.doubts import find_disturbed_step
+from ..analysis.optimization.judging import compute_original_step_s
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
 from ..analysis.optimization.warming import CompileAhead
 from ..analysis.step_costs import runs_on_host
-from ..devices.nvidia import VISIBLE_GPUS, gpu_models
+from ..devices.nvidia import VISIBLE_GPUS, list_gpu_models
 from ..errors import InductorBenchError, StoppedInFolder, UsageError
 from ..launch.batch_executors import is_host
-from ..launch.marks import end_marked, tool_mark
+from ..launch.marks import end_marked, find_tool_mark
 from ..launch.worker import (
     WorkerLostError,
     WorkerPool,
     WorkerSession,
-    cores_of_this_process,
-    lost_at_start,
-    worker_environment,
+    count_cores_of_this_process,
+    explain_loss_at_start,
+    make_worker_environment,
 )
 from ..literals import MASK
 from ..messages.job_requests import TellEnvironment, TellOptions
@@ -46,25 +46,25 @@ from ..records.optimization import (
     Trial,
     check_groups,
 )
-from ..records.request import BreakdownRequest, OptimizeRequest, searched_optimizer
+from ..records.request import BreakdownRequest, OptimizeRequest, find_searched_optimizer
 from ..records.request_fields import COMMAND, PROGRAMS, recorded
 from ..records.run import Environment, Run
 from ..store import codec
 from ..store.files import refuse_link, write_json
 from ..store.folder import OPTIMIZED, RunFolder
-from ..store.lock import locked
+from ..store.lock import hold_lock
 from ..store.program_folders import OptimizationFolder
 from ..store.redaction import Redaction
 from ..store.run_files import read_timeline
 from ..version import __version__
 from .batch import find_devices
 from .breakdown import StoppedBreakdown, run_breakdown
-from .modules.program_run import named_python, python_of
-from .modules.targets import folder_title_of, is_command, resolve_target, title_of
+from .modules.program_run import find_python, name_python
+from .modules.targets import is_command, make_folder_title, make_title, resolve_target
 from .optimizing.optimized_files import write_optimized
 from .optimizing.trial_rounds import TrialRounds
 from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials
-from .pins import make_pins, with_mode
+from .pins import make_pins, set_mode
 from .progress import Progress
 from .single_run import read_option
 
@@ -96,7 +96,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     """
     check_groups(request.allowed, request.denied)
     own = own_settings(request)
-    request = with_devices(request)
+    request = choose_devices(request)
     folder, program, before_s = _find_run(request, progress)
     run = folder.load()
     failed = next((failure for failure in run.failures if failure.stage == "capture"), None)
@@ -108,7 +108,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
             "mark the ends of its steps with inductor_bench.step(), and run the command again with --force",
             "no-steps",
         )
-    if why := disturbed_step(run):
+    if why := find_disturbed_step(run):
         progress.note(
             f"the most that each setting can save is estimated from a step that other processes disturbed: {why}"
         )
@@ -117,7 +117,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     place = OptimizationFolder(folder.path / OPTIMIZED)
     refuse_link(place.path)
     place.make()
-    with locked(place.path, tool_mark()) as lock:
+    with hold_lock(place.path, find_tool_mark()) as lock:
         end_marked(lock.left)
         request = replace(request, program=program, devices=spread_over(request, run, folder, progress))
         searching = _Searching(request, own, run, place, redaction, progress, before_s)
@@ -131,7 +131,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
         return OptimizeOutcome(place.load(), place.path, measured)
 
 
-def with_devices(request: OptimizeRequest) -> OptimizeRequest:
+def choose_devices(request: OptimizeRequest) -> OptimizeRequest:
     """The request, whose program sees the GPUs that the user names, and no others.
 
     Raises:
@@ -140,7 +140,7 @@ def with_devices(request: OptimizeRequest) -> OptimizeRequest:
     if not request.devices:
         return request
     devices = find_devices(request.devices, ())
-    models = gpu_models(devices)
+    models = list_gpu_models(devices)
     if len(models) > 1:
         raise UsageError(
             f"--devices names GPUs of different models: {', '.join(models)}",
@@ -171,7 +171,7 @@ def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress:
     if timeline is None and not request.devices:
         progress.note("no step was profiled, so the program may use several GPUs: one trial runs at a time")
         return together
-    models = gpu_models(gpus)
+    models = list_gpu_models(gpus)
     if len(models) > 1:
         progress.note(f"the GPUs are of different models ({', '.join(models)}): --devices names some of one model")
         return together
@@ -186,11 +186,11 @@ def own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
         UsageError: an option has another form.
     """
     found = [item for text in request.inductor for item in read_option(text).options.items()]
-    options = [ProgramSetting(INDUCTOR, name, _literal(value)) for name, value in found]
+    options = [ProgramSetting(INDUCTOR, name, _write_literal(value)) for name, value in found]
     return (*options, *(ProgramSetting(ENVIRONMENT, name, repr(value)) for name, value in request.variables))
 
 
-def _literal(text: str) -> str:
+def _write_literal(text: str) -> str:
     """A value as Python writes it, from what a user types: ``true`` and ``0.5`` mean what they say."""
     words = {"true": "True", "false": "False", "none": "None"}
     if text.lower() in words:
@@ -212,13 +212,13 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
     """The RUN, the request of its program, and the seconds that it took to make it now."""
     asked = request.program
     if asked.target and not asked.others and (Path(asked.target) / "record.json").is_file():
-        return _earlier_run(RunFolder(Path(asked.target)), asked)
+        return _find_earlier_run(RunFolder(Path(asked.target)), asked)
     target = resolve_target(asked, ACCEPTED)
     if target.kind not in PROGRAMS:
         raise UsageError(f"optimize runs a program, but the target is a {target.kind}", ACCEPTED, "wrong-target")
-    asked = replace(asked, optimizer=searched_optimizer(asked, target.kind))
+    asked = replace(asked, optimizer=find_searched_optimizer(asked, target.kind))
     program = target.resolved(asked)
-    folder = RunFolder(program.output or Path("runs") / f"{folder_title_of(program)}-optimize")
+    folder = RunFolder(program.output or Path("runs") / f"{make_folder_title(program)}-optimize")
     if not program.force and folder.record.is_file():
         run = folder.load()
         known = run.request
@@ -246,13 +246,13 @@ def _request_without_secrets(program: BreakdownRequest) -> BreakdownRequest:
     return replace(program, arguments=hidden.words(program.arguments))
 
 
-def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder, BreakdownRequest, float]:
+def _find_earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder, BreakdownRequest, float]:
     """An earlier RUN: its program as it was typed then, or the command after ``--``."""
     run = folder.load()
     if asked.arguments:
         words = asked.arguments
         program = replace(
-            run.request, kind=COMMAND, arguments=words, target=resolve_target(_target_request(asked)).name
+            run.request, kind=COMMAND, arguments=words, target=resolve_target(_make_target_request(asked)).name
         )
     else:
         program = run.request
@@ -275,7 +275,7 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
     )
     if not asked.arguments:
         try:
-            resolve_target(_target_request(program))
+            resolve_target(_make_target_request(program))
         except UsageError as error:
             raise UsageError(
                 f"the program of {folder.path} is not here: {error.message}", hint, "not-repeatable"
@@ -283,7 +283,7 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
     return folder, program, 0.0
 
 
-def _target_request(program: BreakdownRequest) -> BreakdownRequest:
+def _make_target_request(program: BreakdownRequest) -> BreakdownRequest:
     """A request for the target alone."""
     if program.kind == COMMAND or not program.kind:
         return BreakdownRequest("", arguments=program.arguments)
@@ -309,7 +309,7 @@ class _Searching:
         program = request.program
         self._request, self._own, self._run, self._folder = request, own, run, folder
         self._redaction, self._progress, self._before_s = redaction, progress, before_s
-        self._python = python_of(program)
+        self._python = find_python(program)
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self._found: Optimization | None = None
         self._search: OptimizationSearch | None = None
@@ -332,7 +332,7 @@ class _Searching:
             self._found.before_s,
             self._request.max_memory_bytes,
             len(self._request.devices),
-            CompileAhead.of(self._run, cores_of_this_process(), len(self._request.devices)),
+            CompileAhead.of(self._run, count_cores_of_this_process(), len(self._request.devices)),
             self._request.budget_s,
         )
         self._save()
@@ -399,14 +399,14 @@ class _Searching:
             program,
             target=self._redaction.text(program.target),
             arguments=self._redaction.words(program.arguments),
-            python=named_python(program),
+            python=name_python(program),
         )
 
     def _begin(self, earlier: Optimization | None) -> Optimization:
         """The search with its menu; one of an earlier command goes on with its own."""
         if earlier is not None:
-            rows = tuple(map(fresh_row, earlier.rows))
-            searched_s, budget_s = limit_of(earlier), self._request.budget_s
+            rows = tuple(map(reset_row, earlier.rows))
+            searched_s, budget_s = find_limit(earlier), self._request.budget_s
             more = replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=budget_s)
             return replace(more, searched_s=searched_s)
         self._progress.stage("looking at the machine")
@@ -421,7 +421,7 @@ class _Searching:
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=command,
             target=self._recorded().target,
-            title=title_of(self._recorded()),
+            title=make_title(self._recorded()),
             request=self._recorded(),
             environment=environment,
             step_time_s=self._run.program.step_time_s,
@@ -440,7 +440,7 @@ class _Searching:
         pinned = make_pins(self._run, RunFolder(self._folder.path.parent))
         if not pinned.pinned:
             return None
-        write_json(self._folder.pins, codec.encode(with_mode(pinned, APPLY)))
+        write_json(self._folder.pins, codec.encode(set_mode(pinned, APPLY)))
         return ProgramSetting(PINS, PINS_VARIABLE, repr(str(self._folder.pins.resolve()))), pinned.predicted_s
 
     def _save(self) -> None:
@@ -451,9 +451,9 @@ class _Searching:
                 rows=self._search.rows,
                 trials=tuple(self._search.trials),
                 winner=self._search.winner,
-                measured_step_s=original_step_s(self._search.trials),
+                measured_step_s=compute_original_step_s(self._search.trials),
                 spent_s=self._search.spent_s,
-                notes=(*self._search.notes, *_notes_of(self._search.trials)),
+                notes=(*self._search.notes, *_list_notes(self._search.trials)),
             )
         self._folder.save(self._found, self._redaction.text)
 
@@ -471,18 +471,18 @@ class _Searching:
         self._folder.save(self._found, self._redaction.text)
 
 
-def _notes_of(trials: list[Trial]) -> tuple[str, ...]:
+def _list_notes(trials: list[Trial]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for trial in trials for note in trial.notes))
 
 
-def limit_of(earlier: Optimization) -> float | None:
+def find_limit(earlier: Optimization) -> float | None:
     """The time limit until which an earlier search ranked and proved, if only runs from the start are missing."""
     if earlier.is_complete and not earlier.caveat:
         return None
     return earlier.searched_s or (earlier.budget_s if earlier.is_complete else None)
 
 
-def fresh_row(row: MenuRow) -> MenuRow:
+def reset_row(row: MenuRow) -> MenuRow:
     """A row of an earlier command before it was tried."""
     if row.state == SUGGESTED or (row.state == UNTRIED and not row.needs_time):
         return row
@@ -505,7 +505,7 @@ def look(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Envir
         InductorBenchError: the interpreter has no working torch.
     """
     pool, log = WorkerPool(python, work, environment), work / "environment.log"
-    session = WorkerSession(python, work, worker_environment(work, environment), log=log, on_line=lambda _: None)
+    session = WorkerSession(python, work, make_worker_environment(work, environment), log=log, on_line=lambda _: None)
     try:
         found = session.ask(TellEnvironment(), LOOK_S)
         try:
@@ -513,6 +513,6 @@ def look(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Envir
         except InductorBenchError:  # torch's list of options has moved
             return found, None
     except WorkerLostError as lost:
-        raise lost_at_start(lost, pool) from None
+        raise explain_loss_at_start(lost, pool) from None
     finally:
         session.close()

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..analysis.findings.finding import plural
-from ..autotune.kernel_variants import vary, with_fixed_threads
+from ..autotune.kernel_variants import fix_threads, vary
 from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError, UsageError
 from ..launch.worker import expose_package, join_paths
 from ..messages.observed import APPLY, CAPTURE_FOLDER, OBSERVE, PINNED, PINS, PinnedProcess, Pins, PinState
@@ -32,19 +32,19 @@ from ..records.retune import (
     Retune,
     RetuneRow,
     TritonPin,
-    factors,
-    pins_by_kind,
+    group_pins_by_kind,
+    list_factors,
 )
 from ..records.run import Environment, Run
 from ..source.calls import KernelKey, find_kernel_key
-from ..source.edit_rules import template_choice
+from ..source.edit_rules import find_template_choice
 from ..source.edited import KernelEdit, read_edit
-from ..source.generated_text import family_id, without_profiler_marks
-from ..source.standalone_writer import recorded_facts, source_text
-from ..source.stretch_texts import launched_text
+from ..source.generated_text import compute_family_id, remove_profiler_marks
+from ..source.standalone_writer import read_recorded_facts, read_source
+from ..source.stretch_texts import write_launched_source
 from ..source.stretches import OUT
 from ..store import codec
-from ..store.caches import KnownTuning, TuningPlace, known_tunings, load_verdict
+from ..store.caches import KnownTuning, TuningPlace, load_verdict, read_known_tunings
 from ..store.files import read_json, read_text, write_message
 from ..store.folder import RunFolder
 from .modules.compile_environment import SITE
@@ -105,7 +105,7 @@ class PinnedRun:
         return (row.saving_s if row is not None else None) or 0.0
 
 
-def winners(run: Run) -> dict[str, Retune]:
+def list_winners(run: Run) -> dict[str, Retune]:
     """The retunes with a config that is reliably faster, by the kernel's id; of several methods the fastest.
 
     A config that a verification dropped gives way to any other.
@@ -126,7 +126,7 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     keys: dict[str, KernelKey] = {}
     twins: dict[str, list[RetuneRow]] = {}
     unpinned = []
-    found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
+    found = sorted(list_winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
     for retune in found:
         try:
             pin, key = make_pin(retune, folder)
@@ -152,7 +152,7 @@ def join_pins(chosen: Sequence[AnyPin], environment: Environment, edits: Sequenc
     """The pins that a program applies, and the edits, for the versions of an environment."""
     versions = environment.versions
     digest = digest_pins([*chosen, *edits])
-    return Pins(APPLY, digest, versions.torch, versions.triton, *pins_by_kind(chosen), tuple(edits))
+    return Pins(APPLY, digest, versions.torch, versions.triton, *group_pins_by_kind(chosen), tuple(edits))
 
 
 def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
@@ -180,7 +180,7 @@ def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str
     return table, left
 
 
-def with_mode(pinned: PinnedRun, mode: str) -> Pins:
+def set_mode(pinned: PinnedRun, mode: str) -> Pins:
     """The pins for processes that apply or compare them."""
     return replace(pinned.pins, mode=mode)
 
@@ -201,12 +201,12 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | Non
     if path is None or not path.is_file():
         raise InductorBenchError("its standalone file is missing")
     text = read_text(path)
-    recorded = recorded_facts(text)
+    recorded = read_recorded_facts(text)
     if retune.category.is_library:
         return _make_library_pin(retune, recorded), None
     if recorded.get("cpp"):
-        source, changed = vary(source_text(text), recorded["cpp"], tuning.best_config)
-        source = with_fixed_threads(without_profiler_marks(source), tuning.best_config["threads"])
+        source, changed = vary(read_source(text), recorded["cpp"], tuning.best_config)
+        source = fix_threads(remove_profiler_marks(source), tuning.best_config["threads"])
         return CppPin(retune.kernel_id, retune.name, tuning.best_config, source, changed.get("options") or {}), None
     key = find_kernel_key(text)
     if key is None:
@@ -221,7 +221,7 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
     try:
         launch = codec.decode(Launch, recorded["launch"])
         operator = ".".join((launch.operator or "").split(".")[:2])
-        on_host = device_of(recorded["device_type"]).runs_on_host
+        on_host = find_device(recorded["device_type"]).runs_on_host
     except (KeyError, InductorBenchError):
         raise InductorBenchError("this version cannot read the calls in its standalone file") from None
     tensors = [one.tensor for one in launch.arguments if one.tensor is not None]
@@ -232,7 +232,7 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
         retune.name,
         retune.kernel_id,
         operator,
-        tuple(factors(operator, inputs)),
+        tuple(list_factors(operator, inputs)),
         {place: one.plain() for place, one in zip(places, values, strict=True) if one.tensor is None},
         tuning.best_config,
         exhaustive=tuning.method == EXHAUSTIVE,
@@ -291,7 +291,7 @@ def _require_not_refused(edit: KernelEdit) -> None:
         raise UsageError(words, f"mend it; `{again}` judges it again", "refused-edit")
 
 
-def not_checked(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
+def warn_of_unchecked_edits(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
     """What is to be said, in one sentence, of the edits that were not checked by themselves on this machine."""
     files = [str(edit.path) for edit in edits if load_verdict(edit.sha256, edit.original) is None]
     if not files:
@@ -324,15 +324,15 @@ def require_made_for(edit: KernelEdit, environment: Environment) -> None:
 def edit_pin(edit: KernelEdit) -> EditPin:
     """What puts an edited kernel into a program."""
     if not edit.calls:
-        family = family_id(edit.language, edit.original_source, edit.kernel)
+        family = compute_family_id(edit.language, edit.original_source, edit.kernel)
         known = edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path)
-        return EditPin(*known, choice=template_choice(edit.original_source))
-    source = launched_text(edit.source, edit.facts["replaces"]) if edit.language == TRITON else edit.source
+        return EditPin(*known, choice=find_template_choice(edit.original_source))
+    source = write_launched_source(edit.source, edit.facts["replaces"]) if edit.language == TRITON else edit.source
     known = edit.kernel, edit.kernel_id, "", edit.language, source, str(edit.path)
     return EditPin(*known, calls=edit.calls, arguments=edit.arguments)
 
 
-def with_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environment) -> PinnedRun:
+def add_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environment) -> PinnedRun:
     """The winners with edited kernels, which do not run the configs that were found for them before."""
     if not edits:
         return pinned
@@ -357,7 +357,7 @@ STATES = ".pins.json"
 PINS_FILE = "pins.json"
 
 
-def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], observe: str) -> dict[str, str]:
+def make_pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], observe: str) -> dict[str, str]:
     """The environment of a program with pins.
 
     Args:
@@ -410,7 +410,7 @@ def join_states(processes: Sequence[PinnedProcess]) -> dict[str, PinState]:
     return found
 
 
-def users_environment() -> dict[str, str]:
+def make_users_environment() -> dict[str, str]:
     """The environment in which the user typed the command."""
     return dict(os.environ)
 
@@ -418,7 +418,7 @@ def users_environment() -> dict[str, str]:
 # The pins of all kernels whose tunings are known for this machine, without a RUN.
 
 
-def places_of(environment: Environment) -> list[TuningPlace]:
+def list_places(environment: Environment) -> list[TuningPlace]:
     """Under what an environment's tunings are stored: a GPU's, and those of the processor."""
     versions = environment.versions
     names = []
@@ -431,7 +431,7 @@ def places_of(environment: Environment) -> list[TuningPlace]:
 
 def pin_known(environment: Environment) -> PinnedRun:
     """The pins of all known winners for an environment."""
-    known = [one for place in places_of(environment) for one in known_tunings(place)]
+    known = [one for place in list_places(environment) for one in read_known_tunings(place)]
     chosen = [pin for kind in choose_pins(known) for pin in kind]
     return PinnedRun(join_pins(chosen, environment), {}, {}, of_others=True)
 
@@ -440,7 +440,9 @@ def choose_pins(
     known: Iterable[KnownTuning],
 ) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
     """One pin for each kernel: of several methods and sizes the fastest, and of equals the one tuned last."""
-    return pins_by_kind({one.pin.target: one.pin for one in sorted(known, key=_rank) if one.pin is not None}.values())
+    return group_pins_by_kind(
+        {one.pin.target: one.pin for one in sorted(known, key=_rank) if one.pin is not None}.values()
+    )
 
 
 def _rank(one: KnownTuning) -> tuple[float, str]:

@@ -17,9 +17,9 @@ from ..analysis.findings.doubts import is_delayed, load_words
 from ..analysis.findings.finding import plural
 from ..analysis.program_step import MARKERS
 from ..analysis.statistics import TimedStep, device_confirms, judge_processes, measure_saving
-from ..devices.table import device_of
+from ..devices.table import find_device
 from ..errors import InductorBenchError
-from ..launch.process import ProcessResult, last_error, run_process
+from ..launch.process import ProcessResult, find_last_error, run_process
 from ..messages.observed import (
     APPLY,
     CHECKING,
@@ -53,10 +53,10 @@ from ..records.run import Run
 from ..store import codec
 from ..store.files import read_json
 from ..store.folder import RunFolder
-from ..trace.program_trace import StepDurations, read_program_trace, step_durations
+from ..trace.program_trace import StepDurations, compute_step_durations, read_program_trace
 from ..units import seconds
 from .modules.observed_files import read_steps
-from .pins import PinnedRun, Unpinned, join_states, pinned_environment, read_states, require_taken, with_mode
+from .pins import PinnedRun, Unpinned, join_states, make_pinned_environment, read_states, require_taken, set_mode
 from .progress import Progress
 
 # Starts the program for a comparison, and says how it ended.
@@ -83,7 +83,7 @@ def start(
 ) -> tuple[ProcessResult, Path]:
     """Runs the program to its end; returns that, and the folder with what its processes wrote."""
     work = plan.run.work / name
-    environment = pinned_environment(with_mode(pinned, mode), work, plan.environment, observe)
+    environment = make_pinned_environment(set_mode(pinned, mode), work, plan.environment, observe)
     sights = 0
 
     def is_finished() -> bool:
@@ -116,11 +116,11 @@ def read_compared(work: Path) -> list[ComparedSteps]:
 
 def end_of(ended: ProcessResult) -> str:
     """The end of a program in words, with the error that it printed."""
-    error = "" if ended.ok else last_error(ended.tail())
+    error = "" if ended.ok else find_last_error(ended.tail())
     return f"{ended.outcome} ({error})" if error else ended.outcome
 
 
-def failure_of(ended: ProcessResult) -> tuple[str, ...]:
+def make_failure(ended: ProcessResult) -> tuple[str, ...]:
     """The note about a program that did not end well; nothing for one that did, or was ended on purpose."""
     return () if ended.ok else (f"The program {end_of(ended)}: see {ended.log}",)
 
@@ -136,7 +136,7 @@ def now() -> str:
 _NUMBER = re.compile(r"_\d+$")
 
 
-def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
+def compute_savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
     """The device seconds per step that the kernels of each name save; medians over the steps.
 
     A name ends in a number that shifts if the graph's code differs. If names that differ only in this number are
@@ -146,39 +146,43 @@ def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -
         flags: whether each step ran the pins.
         durations: the durations of these steps.
     """
-    found = _times_by_name(flags, durations)
+    found = _sum_times_by_name(flags, durations)
     return {name: times[0] - times[1] if times is not None else None for name, times in found.items()}
 
 
 def own_times_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
-    """The device seconds per step of the kernels of each name without the pins; see :func:`savings_by_name`."""
-    found = _times_by_name(flags, durations)
+    """The device seconds per step of the kernels of each name without the pins; see :func:`compute_savings_by_name`."""
+    found = _sum_times_by_name(flags, durations)
     return {name: times[0] if times is not None else None for name, times in found.items()}
 
 
-def _times_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, tuple[float, float] | None]:
+def _sum_times_by_name(
+    flags: Sequence[bool], durations: Sequence[StepDurations]
+) -> dict[str, tuple[float, float] | None]:
     """The medians without the pins and with them."""
     own = [step.by_name for is_tuned, step in zip(flags, durations, strict=False) if not is_tuned]
     tuned = [step.by_name for is_tuned, step in zip(flags, durations, strict=False) if is_tuned]
     if not own or not tuned:
         return {}
     in_own, in_tuned = ({name for step in side for name in step} for side in (own, tuned))
-    renumbered = {_without_number(name) for name in in_own ^ in_tuned}
+    renumbered = {_remove_number(name) for name in in_own ^ in_tuned}
 
-    def median(side: Sequence[Mapping[str, float]], name: str) -> float:
+    def compute_median(side: Sequence[Mapping[str, float]], name: str) -> float:
         return statistics.median(step.get(name, 0.0) for step in side)
 
     return {
-        name: None if _without_number(name) in renumbered else (median(own, name), median(tuned, name))
+        name: None if _remove_number(name) in renumbered else (compute_median(own, name), compute_median(tuned, name))
         for name in in_own | in_tuned
     }
 
 
-def _without_number(name: str) -> str:
+def _remove_number(name: str) -> str:
     return _NUMBER.sub("", name)
 
 
-def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float | None]) -> dict[str, float]:
+def compute_savings_by_kernel(
+    processes: Sequence[PinnedProcess], by_name: Mapping[str, float | None]
+) -> dict[str, float]:
     """The seconds per step that each pinned kernel saves, by the kernel's id; also its own times, of those by name.
 
     A kernel may have several names, one in each graph; one that no profile shows did not run. A kernel is left out
@@ -260,18 +264,18 @@ OTHER_TEMPLATE = "; or max-autotune, whose times vary, chose a library call or a
 ABSORBED = "; or a library call that runs here computes it, too"
 
 
-def library_calls(pinned: PinnedRun) -> set[str]:
+def list_library_calls(pinned: PinnedRun) -> set[str]:
     """The ids of the winners that are library calls with a pin."""
     return {one.kernel_id for one in pinned.pinned if isinstance(one.pin, LibraryPin)}
 
 
-def replaced_calls(pinned: PinnedRun, kernels: Sequence[AppliedKernel]) -> list[AppliedKernel]:
+def find_replaced_calls(pinned: PinnedRun, kernels: Sequence[AppliedKernel]) -> list[AppliedKernel]:
     """The library calls among the kernels that run their choice."""
-    library = library_calls(pinned)
+    library = list_library_calls(pinned)
     return [one for one in kernels if one.kernel_id in library and one.state == PINNED]
 
 
-def predicted_saving_s(kernels: Sequence[AppliedKernel]) -> float:
+def sum_predicted_savings_s(kernels: Sequence[AppliedKernel]) -> float:
     """The projected saving of the kernels that run their pins, in seconds per step."""
     return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)
 
@@ -284,24 +288,24 @@ UNPROFILED = "The program ended before enough steps were profiled: what the devi
 
 
 def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[PinnedProcess]) -> Verification:
-    notes = [*found.notes, *busy_words(found.load)]
-    on_host = device_of(found.device or "cpu").runs_on_host
+    notes = [*found.notes, *describe_load(found.load)]
+    on_host = find_device(found.device or "cpu").runs_on_host
     notes += [ENDED_EARLY] * (found.state == TIMING) + [UNPROFILED] * (found.state != DONE and not on_host)
     durations = [] if on_host else _read_durations(found)
     flags = found.profiled[len(found.profiled) - len(durations) :]
     samples = [TimedStep(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
-    savings = savings_by_kernel(processes, savings_by_name(flags, durations))
-    own_times = savings_by_kernel(processes, own_times_by_name(flags, durations))
+    savings = compute_savings_by_kernel(processes, compute_savings_by_name(flags, durations))
+    own_times = compute_savings_by_kernel(processes, own_times_by_name(flags, durations))
     kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings, found.changes, own_times)
-    in_both = replaced_calls(pinned, kernels)
+    in_both = find_replaced_calls(pinned, kernels)
     if in_both:
-        saved_s = predicted_saving_s(in_both)
+        saved_s = sum_predicted_savings_s(in_both)
         what = f"their projected saving, {seconds(saved_s)} of a step," if saved_s else "what they save"
         who = f"{plural(len(in_both), 'library call')} run{'s' * (len(in_both) == 1)}"
         notes.append(f"{who} the faster choice on both sides: {what} is not part of the comparison")
     return Verification(
         way=STEPS,
-        predicted_s=predicted_saving_s([one for one in kernels if one not in in_both]),
+        predicted_s=sum_predicted_savings_s([one for one in kernels if one not in in_both]),
         step=measure_saving([TimedStep(step.tuned, step.time_s) for step in found.steps]),
         device=measure_saving(samples),
         outputs=_summarise(found.outputs),
@@ -311,7 +315,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     )
 
 
-def busy_words(load: MachineLoad | None) -> Iterator[str]:
+def describe_load(load: MachineLoad | None) -> Iterator[str]:
     """That other work delayed the compared steps, by the measure of a breakdown; nothing if none did."""
     if load is not None and is_delayed(load):
         words = load_words(load, "step")
@@ -322,7 +326,7 @@ def _read_durations(found: ComparedSteps) -> list[StepDurations]:
     """The durations of the profiled steps without the first one, in which work from before the profile may run."""
     if not found.trace:
         return []
-    durations = step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)
+    durations = compute_step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)
     return durations[1:] if len(durations) == len(found.profiled) else []
 
 
@@ -389,7 +393,7 @@ def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, 
                 raise InductorBenchError(what, f"see {ended.log}", "program-failed")
             processes += read_states(work)
             require_taken(processes)
-            notes += failure_of(ended)
+            notes += make_failure(ended)
             observed[tuned].append(found)
     except KeyboardInterrupt as stop:
         if not all(observed.values()):
@@ -410,17 +414,17 @@ def _describe(
     steps = {flag: [step for one in observed[flag] for step in _read_steps_durations(one)] for flag in (False, True)}
     flags = [flag for flag in (False, True) for _ in steps[flag]]
     durations = [*steps[False], *steps[True]]
-    savings = savings_by_kernel(processes, savings_by_name(flags, durations))
-    own_times = savings_by_kernel(processes, own_times_by_name(flags, durations))
+    savings = compute_savings_by_kernel(processes, compute_savings_by_name(flags, durations))
+    own_times = compute_savings_by_kernel(processes, own_times_by_name(flags, durations))
     kernels = describe_kernels(pinned, join_states(processes), (), savings, own_times=own_times)
     step = _judge(observed, lambda one: statistics.median(one.step_times_s))
-    device = _judge(observed, _device_time)
-    launches_others = not replays and replaced_calls(pinned, kernels)
+    device = _judge(observed, _sum_device_time)
+    launches_others = not replays and find_replaced_calls(pinned, kernels)
     if step is not None and not launches_others and not device_confirms(step, device):
         step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
     return Verification(
         way=PROCESSES,
-        predicted_s=predicted_saving_s(kernels),
+        predicted_s=sum_predicted_savings_s(kernels),
         step=step,
         device=device,
         outputs=PinnedOutputs(reason=EDITS_NOT_COMPARED if pinned.pins.edits else NOT_COMPARED),
@@ -439,22 +443,22 @@ def _judge(
     return judge_processes([own for own, _ in known], [tuned for _, tuned in known])
 
 
-def _device_time(observed: ObservedSteps) -> float | None:
+def _sum_device_time(observed: ObservedSteps) -> float | None:
     steps = _read_steps_durations(observed)
     return statistics.median(step.total_s for step in steps) if steps else None
 
 
 def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:
-    if not observed.trace or device_of(observed.device or "cpu").runs_on_host:
+    if not observed.trace or find_device(observed.device or "cpu").runs_on_host:
         return []
-    return step_durations(read_program_trace(Path(observed.trace), MARKERS), MARKERS)[1:]
+    return compute_step_durations(read_program_trace(Path(observed.trace), MARKERS), MARKERS)[1:]
 
 
 LIBRARY_SHARE = 0.2
 """The share of the projected saving above which library calls are compared, too. This takes whole processes."""
 
 
-def replays_graphs(run: Run) -> bool:
+def has_replayed_graphs(run: Run) -> bool:
     """Whether the program of a RUN replays CUDA graphs in its step."""
     return run.program is not None and any(part.replays for part in run.program.parts)
 
@@ -476,7 +480,7 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
         found, processes = read_compared(work), read_states(work)
         require_taken(processes)
         if not found:
-            nothing = "" if failure_of(ended) else " and compiled nothing, or its compiled functions never ran"
+            nothing = "" if make_failure(ended) else " and compiled nothing, or its compiled functions never ran"
             raise InductorBenchError(f"the program {end_of(ended)}{nothing}", f"see {ended.log}", "program-failed")
         leading = min(found, key=lambda one: (not one.steps and one.state != CUDA_GRAPHS, one.rank or 0, one.pid))
         if leading.state == CUDA_GRAPHS:
@@ -486,7 +490,7 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
             what = f"the program {end_of(ended)} {_UNCOMPARED.get(leading.state, 'before a step was compared')}{error}"
             raise InductorBenchError(what, f"see {ended.log}", "program-failed")
         described = describe_steps(pinned, leading, processes)
-        return replace(described, notes=(*described.notes, *failure_of(ended)))
+        return replace(described, notes=(*described.notes, *make_failure(ended)))
     finally:
         shutil.rmtree(plan.run.work, ignore_errors=True)
 
@@ -501,7 +505,7 @@ def _needs_processes(pinned: PinnedRun) -> bool:
         return False
     if not pins.library_pins or not (pins.triton_pins or pins.cpp_pins):
         return bool(pins.library_pins)
-    library_s = sum(pinned.predicted_of(kernel_id) for kernel_id in library_calls(pinned))
+    library_s = sum(pinned.predicted_of(kernel_id) for kernel_id in list_library_calls(pinned))
     return library_s > LIBRARY_SHARE * pinned.predicted_s
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.batch_aggregation import without_uncounted_gains
+from ..analysis.batch_aggregation import leave_out_uncounted_gains
 from ..errors import InductorBenchError
 from ..records.base import Answer, QueryTable
 from ..records.batch_record import DONE, PARTIAL, Batch, BatchModel, BatchResults
 from ..records.request import ModelRequest
 from ..records.run import Run
-from ..report.batch.batch_tables import SUMMARY_TABLES, BatchView, summary_tables
+from ..report.batch.batch_tables import SUMMARY_TABLES, BatchView, make_summary_tables
 from ..report.run.run_document import write_report
-from ..store.digest import read_digest, without_collection
+from ..store.digest import pause_collection, read_digest
 from ..store.files import refuse_link
 from ..store.folder import BATCH, RECORD, BatchFolder, RunFolder
 from ..store.tables import ask
@@ -52,10 +52,10 @@ def open_tables(path: Path, sql: str = "") -> Tables:
         InductorBenchError: the folder is neither, or its record cannot be read.
     """
     runs: Iterable[tuple[str, Run, Path]]
-    with without_collection():
+    with pause_collection():
         if (path / BATCH).is_file():
             view = read_view(path)
-            runs = _runs_of(view, path) if not sql or any(name in sql.lower() for name in SUMMARY_TABLES) else ()
+            runs = _list_runs(view, path) if not sql or any(name in sql.lower() for name in SUMMARY_TABLES) else ()
         elif (path / RECORD).is_file():
             run = RunFolder(path).load()
             view, runs = _run_view(path, run), [(path.resolve().name, run, path)]
@@ -68,10 +68,10 @@ def open_tables(path: Path, sql: str = "") -> Tables:
         notes = [f"left out: {model.problem.message}" for model in view.results.models if model.problem]
         if not any(model.graphs for model in view.results.models):
             notes.append(f"nothing is measured in {path} yet: of its tables only models has rows")
-        return Tables((*view.tables(), *summary_tables(runs)), tuple(notes))
+        return Tables((*view.tables(), *make_summary_tables(runs)), tuple(notes))
 
 
-def _runs_of(view: BatchView, path: Path) -> Iterator[tuple[str, Run, Path]]:
+def _list_runs(view: BatchView, path: Path) -> Iterator[tuple[str, Run, Path]]:
     """The records of a batch that can be read, one after the other."""
     for result in view.results.models:
         name = result.model.request.name
@@ -86,7 +86,7 @@ def _run_view(path: Path, run: Run) -> BatchView:
     model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))
     results = BatchResults(batch, (read_digest(model, RunFolder(path).record),))
-    return BatchView(without_uncounted_gains(results))
+    return BatchView(leave_out_uncounted_gains(results))
 
 
 # Writes the tables, plots and page of an earlier run again, from its record.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.findings.finding import plural
-from ..analysis.gpu_sharing import named_work, others_words
-from ..devices.table import device_of
+from ..analysis.gpu_sharing import describe_other_work, list_named_work
+from ..devices.table import find_device
 from ..errors import InductorBenchError, UsageError
 from ..launch.process import ProcessResult
 from ..messages.observed import CAPTURE_FOLDER, MODE, OBSERVE, PROFILES, STEPS, ModeChange, ModeReport
@@ -33,9 +33,9 @@ from ..store.lock import DeviceTurn
 from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..trace.program_trace import Markers, measure_work, read_program_trace
-from .modules.compile_environment import observed_environment
+from .modules.compile_environment import make_observed_environment
 from .modules.observed_files import StepWatch, read_steps
-from .modules.program_run import no_python, program_command, program_failures, run_program
+from .modules.program_run import explain_missing_python, list_program_failures, make_program_command, run_program
 from .progress import Progress
 
 NOT_COMPILED = {"TORCH_COMPILE_DISABLE": "1"}
@@ -80,11 +80,11 @@ def time_eager(
         return EagerSteps(note=NO_PATTERN), ()
     try:
         ended = _run_eager(program, request, folder, environment, python, progress)
-        found = eager_step_times_s(read_steps(folder.work / FOLDER), program)
+        found = list_eager_step_times_s(read_steps(folder.work / FOLDER), program)
     except InductorBenchError as error:
         return None, (Failure("eager", "invalid", error.message, error.hint),)
     if found is None:
-        return None, (_failure(request, ended),)
+        return None, (_make_failure(request, ended),)
     return EagerSteps(*found), ()
 
 
@@ -98,20 +98,20 @@ def _run_eager(
 ) -> ProcessResult:
     work = folder.work / FOLDER
     work.mkdir(exist_ok=True)
-    observed = observed_environment(replace(request, repeat=1, values=DRAWN), folder.work, environment)
+    observed = make_observed_environment(replace(request, repeat=1, values=DRAWN), folder.work, environment)
     observed.pop("TORCH_TRACE", None)
     observed |= {
         CAPTURE_FOLDER: str(work.resolve()),
         EAGER_DEVICE: program.ranks[0].device,
         **NOT_COMPILED,
     }
-    command = program_command(request, work, python, work / "refusal.json")
+    command = make_program_command(request, work, python, work / "refusal.json")
     watch = StepWatch(work, True, lambda: None)
     log = folder.logs / "eager.log"
     return run_program(request, command, observed, log, progress, watch.is_finished, how="without compilation: ")
 
 
-def eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:
+def list_eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:
     """The mean and the median step of the slowest process.
 
     They are ``None`` where no process found steps as the compiled program's were found.
@@ -124,7 +124,7 @@ def eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) 
     return max(times, default=None)
 
 
-def _failure(request: BreakdownRequest, ended: ProcessResult) -> Failure:
+def _make_failure(request: BreakdownRequest, ended: ProcessResult) -> Failure:
     message = NO_EAGER_STEPS if ended.ok else f"the program without compilation {ended.outcome}"
     hint = "give it more time with --timeout SECONDS" if ended.timed_out else f"read {shlex.quote(str(ended.log))}"
     return Failure("eager", "exit" if ended.ok else ended.kind, message, hint, ended.tail(), request.target)
@@ -226,7 +226,7 @@ class ProgramRunner:
             InductorBenchError: the program cannot be started.
         """
         if place.settings.mode == EAGER and (other is None or other.source == PATTERN):
-            return _failed(NOT_TIMED, NO_MODE_PATTERN if other else NOTHING_COMPILED)
+            return _make_failed_row(NOT_TIMED, NO_MODE_PATTERN if other else NOTHING_COMPILED)
         request, work = self._request, self._folder.work / place.slug
         observed, refusal = work / f"observed-{place.round}", work / "refusal.json"
         shutil.rmtree(observed, ignore_errors=True)
@@ -239,7 +239,7 @@ class ProgramRunner:
         log.unlink(missing_ok=True)
         here = request.kind in COMPILED_HERE
         mode = None if place.settings.mode == EAGER else place.settings.mode
-        command = program_command(replace(request, mode=mode), work, self._python, refusal)
+        command = make_program_command(replace(request, mode=mode), work, self._python, refusal)
         watch = StepWatch(observed, not here, lambda: None)
         how = f"{place.name}, round {place.round + 1} of {rounds}: "
         environment = self._environment_of(place, work, observed, other.device if other else "")
@@ -254,7 +254,7 @@ class ProgramRunner:
         environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
         environment |= settings.environment
         environment |= {CACHE: str((work / "cache").resolve()), "PYTHONUNBUFFERED": "1"}
-        environment = observed_environment(replace(self._request, repeat=1), work, environment)
+        environment = make_observed_environment(replace(self._request, repeat=1), work, environment)
         change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
         environment |= {
             CAPTURE_FOLDER: str(observed.resolve()),
@@ -269,29 +269,29 @@ class ProgramRunner:
     def _read(
         self, place: ProcessTurn, ended: ProcessResult, observed: Path, refusal: Path, other: ModeProcess | None
     ) -> ModeProcess | Failure:
-        failure = no_python(self._request, ended, observed, self._python)
+        failure = explain_missing_python(self._request, ended, observed, self._python)
         if failure is None and not ended.ok:
-            failure = program_failures(self._request, ended, refusal, explained=False)[0]
+            failure = list_program_failures(self._request, ended, refusal, explained=False)[0]
         if failure is not None:
-            return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
+            return _make_failed_row(failure.kind, failure.message, failure.hint, failure.log_tail)
         steps, reports = read_steps(observed), _read_reports(observed)
         self._folder.save_process(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)
         hint = f"read {shlex.quote(str(ended.log))}"
         if place.settings.mode != EAGER and not any(report.calls for report in reports.values()):
             kept = sorted({reason for report in reports.values() for reason in report.kept})
             if not kept:
-                return _failed(UNCOMPILED, "the program never calls torch.compile", COMPILE_HINT, ended.tail())
+                return _make_failed_row(UNCOMPILED, "the program never calls torch.compile", COMPILE_HINT, ended.tail())
             message = f"no call of torch.compile could be changed: {', '.join(kept)}"
-            return _failed("unchanged", message, hint, ended.tail())
+            return _make_failed_row("unchanged", message, hint, ended.tail())
         timed = [one for one in steps if one.step_times_s and one.window_s > 0]
         if not timed:
             said = next((text for one in steps for text in (one.error, *one.notes) if text), "")
-            return _failed("no-steps", f"no step was timed{f': {said}' if said else ''}", hint, ended.tail())
-        slowest = max(timed, key=_step_time)
+            return _make_failed_row("no-steps", f"no step was timed{f': {said}' if said else ''}", hint, ended.tail())
+        slowest = max(timed, key=_compute_step_time)
         if other is not None and slowest.source != other.source:
             message = f"its steps are found by {slowest.source}, the steps of the others by {other.source}"
-            return _failed("other-steps", message, hint)
-        return describe(place, slowest, _report_of(slowest, reports), ended)
+            return _make_failed_row("other-steps", message, hint)
+        return describe(place, slowest, _find_report(slowest, reports), ended)
 
 
 def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
@@ -303,12 +303,12 @@ def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended
         report: that of the same rank.
         ended: the end of the program.
     """
-    step_s = _step_time(steps)
+    step_s = _compute_step_time(steps)
     if steps.settling_time_s is not None:
         compile_s: float | None = steps.settling_time_s - steps.settling_steps_s - steps.compiling_steps * step_s
     else:
         compile_s = None if steps.first_step_time_s is None else steps.first_step_time_s - step_s
-    work, problem = _device_work(steps, step_s)
+    work, problem = _describe_device_work(steps, step_s)
     return ModeProcess(
         round=place.round,
         step_time_s=step_s,
@@ -330,17 +330,26 @@ def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended
         agreement=report.agreement if place.settings != ModeSet(EAGER) else None,
         time_s=ended.time_s,
         notes=tuple(
-            filter(None, (*report.notes, *steps.notes, problem, _compiled_again(place, report), _shared_words(steps)))
+            filter(
+                None,
+                (
+                    *report.notes,
+                    *steps.notes,
+                    problem,
+                    _note_compiled_again(place, report),
+                    _describe_shared_gpu(steps),
+                ),
+            )
         ),
     )
 
 
-def _shared_words(steps: ObservedSteps) -> str:
-    work = named_work(steps.sharing)
-    return others_words(work, "its steps") if work is not None else ""
+def _describe_shared_gpu(steps: ObservedSteps) -> str:
+    work = list_named_work(steps.sharing)
+    return describe_other_work(work, "its steps") if work is not None else ""
 
 
-def _compiled_again(place: ProcessTurn, report: ModeReport) -> str:
+def _note_compiled_again(place: ProcessTurn, report: ModeReport) -> str:
     if place.round == 0 or not report.compiled_graphs:
         return ""
     return (
@@ -349,9 +358,9 @@ def _compiled_again(place: ProcessTurn, report: ModeReport) -> str:
     )
 
 
-def _device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None, str]:
+def _describe_device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None, str]:
     """The device's work in a step, and why it is unknown. The profiler slows the host, not the device."""
-    if not steps.trace or device_of(steps.device).runs_on_host:
+    if not steps.trace or find_device(steps.device).runs_on_host:
         return None, ""
     markers = Markers(BOUNDARY, GRAPH_CALL)
     try:
@@ -363,7 +372,7 @@ def _device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None
     return DeviceWork(found.time_s, found.launches, min(1.0, found.busy_time_s / step_s)), ""
 
 
-def _step_time(steps: ObservedSteps) -> float:
+def _compute_step_time(steps: ObservedSteps) -> float:
     return steps.window_s / len(steps.step_times_s)
 
 
@@ -372,19 +381,19 @@ def _read_reports(observed: Path) -> dict[int, ModeReport]:
     return {int(file.name.split(".")[0]): codec.decode(ModeReport, read_json(file)) for file in files}
 
 
-def _report_of(steps: ObservedSteps, reports: Mapping[int, ModeReport]) -> ModeReport:
+def _find_report(steps: ObservedSteps, reports: Mapping[int, ModeReport]) -> ModeReport:
     found: Sequence[ModeReport] = [*reports.values()]
     return reports.get(steps.pid) or (found[0] if found else ModeReport())
 
 
-def _failed(kind: str, message: str, hint: str = "", tail: str = "") -> Failure:
+def _make_failed_row(kind: str, message: str, hint: str = "", tail: str = "") -> Failure:
     return Failure(STAGE, kind, message, hint, tail)
 
 
 # Reads the settings of rows as a user types them.
 
 
-"""Rounds if none are given: an even number, so that each row is as often early as late."""
+"""The number of rounds by default: an even number, so that each row is early as often as late."""
 
 OPTION = "inductor."
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -414,7 +423,7 @@ def read_set(text: str) -> ModeSet:
             found = replace(found, options=found.options | read_option(word).options)
         else:
             found = replace(found, environment=found.environment | dict([_read_variable(word)]))
-    return _checked(replace(found, mode=found.mode or DEFAULT), text)
+    return _check_row(replace(found, mode=found.mode or DEFAULT), text)
 
 
 def _read_variable(text: str) -> tuple[str, str]:
@@ -441,7 +450,7 @@ def read_option(text: str) -> ModeSet:
     return ModeSet(DEFAULT, options={match[1]: match[2]})
 
 
-def _checked(found: ModeSet, text: str) -> ModeSet:
+def _check_row(found: ModeSet, text: str) -> ModeSet:
     compiled = [name for name in found.switches if SWITCHES[name].variable]
     if found.mode == EAGER and (found.options or compiled):
         raise UsageError(

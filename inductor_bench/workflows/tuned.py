@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..analysis.findings.finding import apply_command, plural, program_words
+from ..analysis.findings.finding import apply_command, list_program_words, plural
 from ..messages.observed import Pins
 from ..records.base import FileName
 from ..records.edit_pin import EditPin
 from ..records.run import AcceleratorFacts, Environment, Host, Run, Versions
 from ..source.edited import read_edit
-from ..source.standalone_header import docstring, plain
+from ..source.standalone_header import plain, write_docstring
 from ..store import codec
 from ..store.files import (
-    file_inside,
+    find_file_inside,
     own_folder,
     read_json,
     refuse_link,
@@ -92,8 +92,8 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
     table, left = lookup_table(pinned)
     texts = {
         TABLE: json.dumps(table, indent=1, sort_keys=True) + "\n",
-        MODULE: _module_text(run),
-        PAGE: page(run, folder, pinned, left),
+        MODULE: _write_module(run),
+        PAGE: write_page(run, folder, pinned, left),
     }
     if not table:
         del texts[TABLE], texts[MODULE]
@@ -104,14 +104,14 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
     for name, text in texts.items():
         write_text(place / name, text)
     pins = replace(pinned.pins, edits=())
-    record = TunedRecord(FORMAT, run.title, _facts_of(run.environment), pins, tuple(path.name for path in edited))
+    record = TunedRecord(FORMAT, run.title, _list_facts(run.environment), pins, tuple(path.name for path in edited))
     write_json(place / RECORD, codec.encode_sparse(record))
     return [*(place / name for name in texts), place / RECORD, *edited]
 
 
 def _keep_edits(place: Path, edits: Sequence[EditPin]) -> list[Path]:
     """Copies the edited files, which may lie there already, and removes those of earlier edits."""
-    texts = {name: Path(edit.file).read_bytes() for name, edit in zip(_names_of(edits), edits, strict=True)}
+    texts = {name: Path(edit.file).read_bytes() for name, edit in zip(_list_names(edits), edits, strict=True)}
     if texts:
         own_folder(place)
     refuse_link(place)
@@ -123,7 +123,7 @@ def _keep_edits(place: Path, edits: Sequence[EditPin]) -> list[Path]:
     return [place / name for name in texts]
 
 
-def _names_of(edits: Sequence[EditPin]) -> list[str]:
+def _list_names(edits: Sequence[EditPin]) -> list[str]:
     """A name of its own for the file of each edit: two graphs may have other kernels of one name."""
     names = [edit.name for edit in edits]
     return [
@@ -134,7 +134,7 @@ def _names_of(edits: Sequence[EditPin]) -> list[str]:
     ]
 
 
-def _facts_of(environment: Environment) -> Environment:
+def _list_facts(environment: Environment) -> Environment:
     """The versions and the devices of an environment, without what else is known of the machine."""
     versions, host, device = environment.versions, environment.host, environment.device
     return Environment(
@@ -161,23 +161,23 @@ def load_tuned(folder: Path) -> tuple[PinnedRun, Environment]:
     data = read_json(path)
     codec.check_format(data, FORMAT, str(path), "a record of configs and edits", again)
     record = codec.decode_record(TunedRecord, data, str(path), again)
-    edits = [read_edit(file_inside(folder, f"{KERNELS}/{name}")) for name in record.edits]
+    edits = [read_edit(find_file_inside(folder, f"{KERNELS}/{name}")) for name in record.edits]
     for edit in edits:
         require_made_for(edit, record.environment)
     pins = join_pins(record.pins.configs, record.environment, [*map(edit_pin, edits)])
     return PinnedRun(pins, {}, {}), record.environment
 
 
-def _module_text(run: Run) -> str:
+def _write_module(run: Run) -> str:
     """The module ``tuned``. The record may be another person's: its texts are literals, or words of the docstring."""
     environment = run.environment
     versions = {"torch": environment.versions.torch, "triton": environment.versions.triton}
     facts = {**versions, "device": environment.device.accelerator}
     words = {name: plain(value or "none") for name, value in {**facts, "title": run.title}.items()}
-    return _MODULE.format(about=docstring(_ABOUT.format(**words)), table=TABLE, **facts)
+    return _MODULE.format(about=write_docstring(_ABOUT.format(**words)), table=TABLE, **facts)
 
 
-def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
+def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
     """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
     environment, kernels = run.environment, [one for one in pinned.pinned if not isinstance(one.pin, EditPin)]
     device = environment.device.accelerator if pinned.pins.need_gpu else environment.host.cpu
@@ -185,7 +185,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
     where = f"{plain(device or '')} with {plain(versions)}"
-    program, edits = program_words(run.request), pinned.pins.edits
+    program, edits = list_program_words(run.request), pinned.pins.edits
     place = shlex.quote(f"{folder.path.name}/tuned" if edits else folder.path.name)
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
     what = "kernels" if edits else "configs"
@@ -193,7 +193,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     if kernels or not edits:
         lines += [
             f"Faster with another config, by themselves, on {where}: {plural(len(kernels), 'kernel')}.",
-            f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
+            f"Projected saving: {seconds(pinned.predicted_s)} of a step. `--verify` measures what is proven.",
             "",
         ]
     if edits:
@@ -220,29 +220,29 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         ]
     if kernels or not edits:
         lines += ["| kernel | by itself | config | saves per step | in the table |", "|---|---|---|---|---|"]
-        lines += [_row(one, pinned, left.get(one.pin.kernel_id, "yes")) for one in kernels]
+        lines += [_make_row(one, pinned, left.get(one.pin.kernel_id, "yes")) for one in kernels]
     if edits:
         lines += ["", "| edited kernel | file |", "|---|---|"] if kernels else ["| edited kernel | file |", "|---|---|"]
-        files = zip(edits, _names_of(edits), strict=True)
-        lines += [f"| {_code(edit.name)} | {_code(f'{KERNELS}/{name}')} |" for edit, name in files]
+        files = zip(edits, _list_names(edits), strict=True)
+        lines += [f"| {_quote_code(edit.name)} | {_quote_code(f'{KERNELS}/{name}')} |" for edit, name in files]
     if pinned.unpinned:
         lines += ["", "Faster, and not pinned:", ""]
         lines += [
-            f"- {_code(one.row.name)} ({one.row.speedup or 1:.2f}x by itself): {plain(one.reason)}"
+            f"- {_quote_code(one.row.name)} ({one.row.speedup or 1:.2f}x by itself): {plain(one.reason)}"
             for one in pinned.unpinned
         ]
     return "\n".join(lines) + "\n"
 
 
-def _row(kernel: WinnerPin, pinned: PinnedRun, tabled: str) -> str:
+def _make_row(kernel: WinnerPin, pinned: PinnedRun, tabled: str) -> str:
     row = pinned.rows[kernel.kernel_id]
     assert not isinstance(kernel.pin, EditPin)
     config = ", ".join(f"{name}={value}" for name, value in kernel.pin.config.items())
     saves = seconds(row.saving_s) if row.saving_s else MISSING
-    return f"| {_code(kernel.name)} | {row.speedup or 1:.2f}x | {_code(config)} | {saves} | {tabled} |"
+    return f"| {_quote_code(kernel.name)} | {row.speedup or 1:.2f}x | {_quote_code(config)} | {saves} | {tabled} |"
 
 
-def _code(text: str) -> str:
+def _quote_code(text: str) -> str:
     """The text as code within a line or a cell of a table in Markdown."""
     shown = plain(text).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`"

@@ -14,7 +14,7 @@ from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.optimization import Optimization
 from inductor_bench.records.run import Run
 from inductor_bench.records.summary import ErrorReport, Summary, ToolAnswer
-from inductor_bench.report.document_summary import schema_file
+from inductor_bench.report.document_summary import name_schema_file
 from inductor_bench.workflows.apply import ApplyOutcome
 from inductor_bench.workflows.doctor import DoctorReport
 from inductor_bench.workflows.extract import ExtractOutcome
@@ -98,9 +98,9 @@ def record_page() -> str:
 def document_blocks(document: Document, shown: set[Any]) -> Iterator[str]:
     """A document's origin, and the objects in it that no earlier document has."""
     yield f"## {document.heading}"
-    schema = f"{schema_file(document.root)}.json"
-    said = f"{document.origin} Its fields are those of {link(document.root.__name__)}."
-    yield paragraph(f"{said} Its schema: [`{schema}`](../inductor_bench/schemas/{schema}).")
+    schema = f"{name_schema_file(document.root)}.json"
+    said = f"{document.origin} The fields: {link(document.root.__name__)}."
+    yield paragraph(f"{said} The schema: [`{schema}`](../inductor_bench/schemas/{schema}).")
     for kind in kinds_in(document.root):
         if kind not in shown:
             shown.add(kind)

@@ -15,7 +15,7 @@ from inductor_bench.records.base import IN_RECORD, Form
 from inductor_bench.records.evidence import Evidence
 from inductor_bench.records.run import Timeline
 from inductor_bench.records.summary import ErrorReport, Summary, ToolAnswer
-from inductor_bench.report.document_summary import schema_file, schema_name
+from inductor_bench.report.document_summary import name_schema, name_schema_file
 from inductor_bench.report.table_documents import QUERY_SCHEMA
 
 from .fields import Field, about, fields_of, is_inline, kinds_in
@@ -57,7 +57,7 @@ WITHOUT_SUMMARY = (Summary, ErrorReport, ToolAnswer)
 
 def schema_files() -> dict[str, str]:
     """The text of each schema by the name of its file."""
-    files = {f"{schema_file(one.root)}.json": schema_of(one) for one in (*DOCUMENTS, *FILES)}
+    files = {f"{name_schema_file(one.root)}.json": schema_of(one) for one in (*DOCUMENTS, *FILES)}
     files["query-rows.json"] = ROWS
     return {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in files.items()}
 
@@ -67,14 +67,14 @@ def schema_of(document: Document) -> dict[str, Any]:
     root = document.root
     head = {
         "$schema": DIALECT,
-        "$id": schema_name(root),
+        "$id": name_schema(root),
         "title": root.__name__,
         "description": in_markdown(f"{document.heading}. {document.origin}"),
     }
     if document.is_list:
         defined = {kind.__name__: object_schema(kind) for kind in kinds_in(root)}
         return {**head, "type": "array", "items": {"$ref": f"#/$defs/{root.__name__}"}, "$defs": defined}
-    printed: dict[str, Any] = {"schema": {"const": schema_name(root), "description": "The name of this schema."}}
+    printed: dict[str, Any] = {"schema": {"const": name_schema(root), "description": "The name of this schema."}}
     others = [kind for kind in kinds_in(root) if kind is not root]
     if document in FILES:
         printed = {}

@@ -25,13 +25,13 @@ from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store import codec
-from inductor_bench.store.caches import PEAKS_FORMAT, peaks_key
+from inductor_bench.store.caches import PEAKS_FORMAT, make_peaks_key
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.store.run_files import save_code, save_details
 
 SECRET = "what only the victim knows 7c1f2ab9"
 ENVIRONMENT = Environment(Versions("3.12.3", "2.13.0"), "Linux", Host("a CPU", 2, 2))
-PEAKS = f"peaks/{peaks_key(ENVIRONMENT, 'cpu')}.json"
+PEAKS = f"peaks/{make_peaks_key(ENVIRONMENT, 'cpu')}.json"
 RUNS = {
     "cpu": ("cpu_torch2.13/forward.py.gz", "cpu_torch2.13/compiled_module_profile.json.gz", "cpu_torch2.13/structured"),
     "gpu": (

@@ -23,7 +23,7 @@ import click
 import inductor_bench
 from inductor_bench.cli.main import main
 from inductor_bench.report.document import Document
-from inductor_bench.report.html import document_page
+from inductor_bench.report.html import render_page
 
 from .base import build_base
 from .findings import STARTED, Fault, find_faults, lost_in_record, take_state
@@ -71,7 +71,7 @@ def prepare() -> None:
     for name in ("duckdb", "yaml", "jinja2", "rich.console", "rich.table", "concurrent.futures.process"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    document_page(Document(""))  # compiles the templates
+    render_page(Document(""))  # compiles the templates
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from inductor_bench.launch.worker import ImportedPackage, WorkerAnswer, WorkerPo
 from inductor_bench.messages.job_requests import MachineFacts, SurveyMachine, WorkerJob
 from inductor_bench.records.base import Failure
 from inductor_bench.records.traced import OperatorCost
-from inductor_bench.store.caches import load_peaks, peaks_key
+from inductor_bench.store.caches import load_peaks, make_peaks_key
 from inductor_bench.store.folder import RunFolder
 
 from .base import ENVIRONMENT
@@ -244,7 +244,7 @@ def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path, **
     log.touch()
     if not isinstance(job, SurveyMachine):
         return WorkerAnswer(None, Failure(job.verb, "exit", "no worker is started for damaged inputs", subject=name))
-    peaks = load_peaks(peaks_key(ENVIRONMENT, job.device)) if job.peaks != "none" else None
+    peaks = load_peaks(make_peaks_key(ENVIRONMENT, job.device)) if job.peaks != "none" else None
     costs = tuple(OperatorCost(reason="not counted") for _ in job.calls)
     return WorkerAnswer(MachineFacts(ENVIRONMENT, costs, peaks), None)
 

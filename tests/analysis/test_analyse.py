@@ -28,7 +28,7 @@ from inductor_bench.store.codec import FORMAT, decode
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import load_evidence, save_details, save_evidence
 from inductor_bench.version import __version__
-from inductor_bench.workflows.modules.keep_evidence import draw_step, keep_captured, with_profile
+from inductor_bench.workflows.modules.keep_evidence import add_profile, draw_step, keep_captured
 from inductor_bench.workflows.modules.module_measurements import ProfiledModule
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule
 
@@ -91,7 +91,7 @@ def recorded(tmp_path: Path) -> tuple[RunFolder, Evidence]:
         trace = folder.traces / f"{module.slug}.trace.json.gz"
         trace.write_bytes((data / f"{number}.trace.json.gz").read_bytes())
         save_details(folder, module.slug, Details((2e-3,), iterations=1))
-        profiled = with_profile(module, ProfiledModule("-p", "", trace, None), folder)
+        profiled = add_profile(module, ProfiledModule("-p", "", trace, None), folder)
         evidence = evidence.with_module(profiled)
     save_evidence(folder, evidence)
     return folder, evidence

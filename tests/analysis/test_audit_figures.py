@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from h200 import FOLDER, RECORDED, activities_of, iterations_of, source_of, trace_of
 
-from inductor_bench.analysis.analyse import ModuleFacts, _kernel_facts, describe_module, input_shapes
+from inductor_bench.analysis.analyse import ModuleFacts, count_input_shapes, describe_module, read_kernel_facts
 from inductor_bench.analysis.evidence_files import AttributedModule
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.records.base import Category
@@ -239,9 +239,9 @@ def described(wall_s: float) -> ModuleRecord:
 
 def test_tf32_of_the_program_counts_if_the_device_has_it() -> None:
     found = attributed(1.0)
-    assert _kernel_facts(found, ModuleFacts(), None).tf32 and describe_module(found, ModuleFacts()).tf32
+    assert read_kernel_facts(found, ModuleFacts(), None).tf32 and describe_module(found, ModuleFacts()).tf32
     on_cpu = replace(found, source=replace(found.source, device="cpu"))
-    assert not _kernel_facts(on_cpu, ModuleFacts(), None).tf32
+    assert not read_kernel_facts(on_cpu, ModuleFacts(), None).tf32
 
 
 def test_bfloat16_of_the_program_counts_on_a_processor_that_has_it() -> None:
@@ -253,8 +253,8 @@ def test_bfloat16_of_the_program_counts_on_a_processor_that_has_it() -> None:
     emulated = replace(peaks, matmul_flops={"float32": 1e11})
     for known, has_it in ((peaks, True), (None, True), (emulated, False)):
         facts = ModuleFacts(peaks=known)
-        assert _kernel_facts(on_cpu, facts, None).bf16 is describe_module(on_cpu, facts).bf16 is has_it
-        assert not _kernel_facts(on_gpu, facts, None).bf16
+        assert read_kernel_facts(on_cpu, facts, None).bf16 is describe_module(on_cpu, facts).bf16 is has_it
+        assert not read_kernel_facts(on_gpu, facts, None).bf16
     assert describe_module(on_cpu, ModuleFacts()).float32_products == "bfloat16"
     assert describe_module(found, ModuleFacts()).float32_products == "tf32"
 
@@ -283,4 +283,4 @@ def test_a_graph_has_the_types_and_shapes_of_its_inputs() -> None:
     assert sizes == sorted(sizes, reverse=True)
     number = ModuleInput("n", "tensor", "int64", (8, 512))
     source = replace(source_of("gpu_kinds/0_forward"), inputs=(*tensors, number, ModuleInput("s0", "int", value=3)))
-    assert input_shapes(source) == (InputShape("int64", (8, 512)), *found)
+    assert count_input_shapes(source) == (InputShape("int64", (8, 512)), *found)

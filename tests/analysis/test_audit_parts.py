@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from h200 import FOLDER, activities_of, text_of
 
-from inductor_bench.analysis.call_work import HELPER_KERNELS, OperatorPart, _sides, find_parts
+from inductor_bench.analysis.call_work import HELPER_KERNELS, OperatorPart, _name_sides, find_parts
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import Activity, OperatorCall, OperatorCost
@@ -154,7 +154,7 @@ def test_every_two_sided_gradient_call_is_divided() -> None:
     ],
 )
 def test_sides_of_a_gradient_call(names: list[str], sides: list[str] | None) -> None:
-    assert _sides(names) == sides
+    assert _name_sides(names) == sides
 
 
 def test_kernels_that_cannot_be_told_apart_share_the_call_by_time() -> None:

@@ -12,7 +12,7 @@ from tried_programs import DrawnProgram, menu_row, optimization, searched
 from inductor_bench.analysis.optimization.batch_settings import (
     FEWEST_MODELS,
     SettingSummary,
-    mean_saving,
+    compute_mean_saving,
     summarize_settings,
 )
 from inductor_bench.records.optimization import (
@@ -122,8 +122,8 @@ def test_the_mean_saving_counts_all_complete_searches() -> None:
     found = searches(a=[row("x", KEPT, 0.19)], b=[row("x", LOST, 0.0)], c=[])
     found = [(name, replace(one, winner=winner if name == "a" else None)) for name, one in found]
     found[2] = ("c", replace(found[2][1], is_complete=False))
-    assert mean_saving(found) == pytest.approx(0.1), "the square root of 0.81 times 1"
-    assert mean_saving(found[2:]) is None and mean_saving([]) is None
+    assert compute_mean_saving(found) == pytest.approx(0.1), "the square root of 0.81 times 1"
+    assert compute_mean_saving(found[2:]) is None and compute_mean_saving([]) is None
 
 
 def test_a_batch_whose_settings_were_all_refused() -> None:

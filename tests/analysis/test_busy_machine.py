@@ -15,14 +15,14 @@ from inline import change
 from printed import run_markdown
 
 from inductor_bench.analysis.findings.finding import ADVICE
-from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
-from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.messages.observed import ComparedStep, ComparedSteps, Pins
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Run
-from inductor_bench.report.run.retune_document import detail_words
+from inductor_bench.report.run.retune_document import describe_details
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.worker.capture.pin_comparison import is_tuned
 from inductor_bench.worker.device import machine
@@ -45,7 +45,7 @@ def one_graph(device: str = "cpu", **fields: object) -> Run:
 
 
 def first_line(run: Run) -> str:
-    lead = headline(run)
+    lead = write_first_line(run)
     assert lead is not None
     return lead.text if lead.kind == "busy-machine" else ""
 
@@ -86,7 +86,7 @@ def test_figures_that_are_about_right_are_not_disowned(fields: dict[str, object]
 
 
 def advice(run: Run) -> set[str]:
-    return {finding.kind for finding in findings(run) if finding.level == ADVICE}
+    return {finding.kind for finding in list_findings(run) if finding.level == ADVICE}
 
 
 def test_no_advice_is_given_from_figures_that_do_not_count() -> None:
@@ -116,7 +116,7 @@ def test_steps_that_others_delayed_are_disowned_first_and_next_builds_nothing_on
         "the program waited for a core 60% of its time. 9.50 ms a step (optimizer "
         f"steps; 20 timed), the fastest one 1.04 ms. Measure again on an idle machine ({COMMAND})"
     )
-    assert advice(busy) == set() and "busy-step" not in {one.kind for one in findings(busy)}
+    assert advice(busy) == set() and "busy-step" not in {one.kind for one in list_findings(busy)}
     assert [one.command for one in next_commands(busy, "runs/small")] == [COMMAND]
     text = run_markdown(busy)
     assert "inductor-bench optimize" not in text and "--sort gain" not in text
@@ -132,7 +132,7 @@ def test_steps_that_others_delayed_are_disowned_first_and_next_builds_nothing_on
 def test_steps_that_others_did_not_delay_count_whatever_the_modules_own_runs_had(load: MachineLoad) -> None:
     run = timed(load, 0.11, wall_load=BUSY)
     assert not first_line(run)
-    (said,) = (one.text for one in findings(run) if one.kind == "busy-step")
+    (said,) = (one.text for one in list_findings(run) if one.kind == "busy-step")
     assert "while the step was timed, the program waited " in said
 
 
@@ -142,7 +142,7 @@ def test_without_the_load_of_the_window_steps_that_scatter_beside_a_busy_machine
     )
     assert not first_line(timed(None, 0.9, wall_load=BUSY)) and not first_line(timed(None, 0.11, wall_load=QUIET))
     assert "may take less on an idle machine" in next(
-        one.text for one in findings(timed(None, 0.9, wall_load=BUSY)) if one.kind == "busy-step"
+        one.text for one in list_findings(timed(None, 0.9, wall_load=BUSY)) if one.kind == "busy-step"
     )
 
 
@@ -205,7 +205,7 @@ def test_compared_steps_beside_other_work_say_so_by_the_measure_of_a_breakdown(
     )
     assert bool(found.notes) == bool(said) and all(note.startswith(said) for note in found.notes)
     assert all("context switches in 60 steps): compare again when it is idle" in note for note in found.notes)
-    assert [*found.notes] == [words for words in detail_words(found) if "busy" in words], "and the screen shows it"
+    assert [*found.notes] == [words for words in describe_details(found) if "busy" in words], "and the screen shows it"
 
 
 def test_a_worker_counts_what_its_own_runs_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_the_window_of_the_steps_counts_what_others_ran_and_not_its_own_processe
     watch.end(3)
     assert watch.found is not None and watch.found.runs == 3 and watch.found.others_s is not None
     with monkeypatch.context() as patched:
-        patched.setattr(machine, "_processors_s", lambda columns: 100.0)
+        patched.setattr(machine, "_read_processors_s", lambda columns: 100.0)
         before = read_counters(with_others=True).others_s
         subprocess.run([sys.executable, "-c", SPIN], check=True)
         after = read_counters(with_others=True).others_s

@@ -13,8 +13,8 @@ from inline import change
 
 from inductor_bench.analysis.comparison_pairs import judge
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.analysis.comparison_sides import text_similarity
-from inductor_bench.analysis.comparison_words import headline, main_parts, next_commands, reasons
+from inductor_bench.analysis.comparison_sides import compute_text_similarity
+from inductor_bench.analysis.comparison_words import list_next_commands, list_notes, name_main_parts, write_headline
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records import comparison as records
 from inductor_bench.records.base import Category, Failure
@@ -34,9 +34,9 @@ from inductor_bench.records.run import (
     Run,
     SummedOperator,
 )
-from inductor_bench.report.comparison_document import comparison_document
+from inductor_bench.report.comparison_document import make_comparison_document
 from inductor_bench.report.formats import View
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.terminal import render_text
 from inductor_bench.store import codec
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
@@ -65,7 +65,7 @@ def kernel(found: RunComparison, name: str) -> KernelChange:
 
 
 def words(found: RunComparison) -> str:
-    return " ".join([headline(found), *reasons(found)])
+    return " ".join([write_headline(found), *list_notes(found)])
 
 
 def test_the_same_program_twice_is_silent() -> None:
@@ -101,9 +101,9 @@ def test_a_config_made_worse_is_found_and_named_chance() -> None:
     assert part(found, records.CONFIG).delta_s == pytest.approx(0.6e-3)
     assert "XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8: 1.20 ms → 1.80 ms a call" in worse.detail
     assert "chance" in worse.detail
-    assert found.verdict == records.SLOWER and main_parts(found)[0].cause == records.CONFIG
+    assert found.verdict == records.SLOWER and name_main_parts(found)[0].cause == records.CONFIG
     assert "1 has another config, +0.600 ms" in words(found)
-    assert next_commands(found)[0].command == f"inductor-bench kernel runs/b/kernels/{GELU}.py --autotune"
+    assert list_next_commands(found)[0].command == f"inductor-bench kernel runs/b/kernels/{GELU}.py --autotune"
 
 
 def test_a_config_of_another_version_may_be_its_choice() -> None:
@@ -201,18 +201,18 @@ def test_changed_code_is_paired_by_its_origin() -> None:
     assert (kernel(found, NORM).cause, kernel(found, NORM).verdict) == (records.CODE, records.SLOWER)
     assert part(found, records.CODE).delta_s == pytest.approx(0.8e-3)
     files = f"runs/a/kernels/{NORM}.py --compare runs/b/kernels/{NORM}.py"
-    assert next_commands(found)[0].command == f"inductor-bench kernel {files}"
+    assert list_next_commands(found)[0].command == f"inductor-bench kernel {files}"
     assert "1 of the 4 kernels of B differs from those in A" in words(found)
-    assert next_commands(replace(found, a=replace(found.a, name="a.zip"))) == []
+    assert list_next_commands(replace(found, a=replace(found.a, name="a.zip"))) == []
     newer = EnvironmentDifference("torch", "2.13", "2.15")
-    assert next_commands(replace(found, environment_differences=(newer,))) == []
+    assert list_next_commands(replace(found, environment_differences=(newer,))) == []
     python = EnvironmentDifference("interpreter", "old", "new python")
-    there = next_commands(replace(found, environment_differences=(newer, python)))
+    there = list_next_commands(replace(found, environment_differences=(newer, python)))
     assert there[0].command == f"inductor-bench kernel {files} --other-python 'new python'"
 
 
 def test_the_text_of_kernels_is_compared() -> None:
-    assert text_similarity("a\nb\nc\nd", "a\nb\nc\ne") == 0.75
+    assert compute_text_similarity("a\nb\nc\nd", "a\nb\nc\ne") == 0.75
     other = pairs.triton("triton_red_fused_layer_norm_0", 1.6e-3, ("layer_norm", "mean", "var"), kernel_id="f" * 16)
     texts = {("forward", NORM): "a\nb\nc\nd"}, {("forward", NORM): "a\nb\nc\ne"}
     found = compare_runs([pairs.run()], [pairs.run(pairs.replaced(NORM, other))], texts=texts)
@@ -386,7 +386,7 @@ def test_what_must_not_be_compared_says_why(b: Run, reason: str) -> None:
     found = compare(pairs.run(), b)
     assert found.comparable == (not reason)
     if reason:
-        assert found.verdict == records.NOT_COMPARABLE and reason in headline(found) and found.parts
+        assert found.verdict == records.NOT_COMPARABLE and reason in write_headline(found) and found.parts
         assert {one.verdict for one in (*found.parts, *found.kernels)} == {records.UNDECIDED}
 
 
@@ -467,7 +467,7 @@ def test_what_a_side_does_not_know_is_no_difference_and_an_incomplete_side_is_na
     cut = Failure("profile", "interrupted", "interrupted by Ctrl-C or a signal when 1 of 2 graphs was measured")
     found = compare(pairs.run(environment=whole), replace(pairs.run(environment=Environment()), failures=(cut,)))
     assert found.environment_differences == ()
-    lines = document_text(comparison_document(found, View()), 300)
+    lines = render_text(make_comparison_document(found, View()), 300)
     assert lines.index("B is not complete: profile: interrupted by Ctrl-C") < lines.index("What differs around")
     assert lines.count("is not complete") == 1
     assert "B does not say what it ran on: its versions, machine and variables are not compared." in lines
@@ -624,7 +624,7 @@ def test_parts_that_explain_little_are_not_most_of_it() -> None:
 def test_a_sure_difference_below_the_effect_is_not_called_noise() -> None:
     found = compare(pairs.run(), pairs.run())
     small = replace(found.step, delta_s=0.8e-4, low_s=0.6e-4, high_s=1e-4, verdict=records.UNDECIDED)
-    assert headline(replace(found, step=small)).startswith("The difference is too small to count: ")
+    assert write_headline(replace(found, step=small)).startswith("The difference is too small to count: ")
 
 
 def test_a_busy_machine_makes_the_noise_of_single_runs_larger() -> None:
@@ -681,7 +681,7 @@ def test_words_about_code_hold_for_kernels_that_are_gone_and_for_no_equal_ones()
     assert "3 kernels of B have the same code in A, and 1 of A has no counterpart, and no config" in words(found)
     larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
     found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
-    assert "3 of the 3 kernels of B differ from those in A." in words(found) and next_commands(found) == []
+    assert "3 of the 3 kernels of B differ from those in A." in words(found) and list_next_commands(found) == []
 
 
 def test_a_step_of_no_time_is_an_edited_record() -> None:
@@ -799,17 +799,17 @@ def test_a_program_that_other_programs_slow_down_on_a_cpu_is_not_slower(runs: in
 
 def test_a_limit_that_the_interval_reaches_above_is_not_passed() -> None:
     limit = 0.02
-    words = headline(compare(pairs.run(), pairs.run(longer=1.01)), limit)
+    words = write_headline(compare(pairs.run(), pairs.run(longer=1.01)), limit)
     assert "Limit of 2%: undecided, because the interval, " in words and words.endswith(" includes the limit."), words
     found = compare(pairs.run(), pairs.run())
     sure = replace(
         found, step=replace(found.step, low_s=-1e-5, high_s=1e-5, verdict=records.SAME), verdict=records.SAME
     )
-    assert "as long as A, within 1%" in headline(sure)
-    assert headline(sure, limit).endswith(
+    assert "as long as A, within 1%" in write_headline(sure)
+    assert write_headline(sure, limit).endswith(
         "Limit of 2%: passed, because the whole interval, -0.2% to +0.2%, is at most the limit."
     )
-    assert headline(sure, 0.005).endswith(
+    assert write_headline(sure, 0.005).endswith(
         "Limit of 0.5%: undecided, because a difference of less than 1.0% does not count."
     )
 

@@ -8,9 +8,9 @@ import pytest
 import step_runs
 from quiet_runs import quiet, run_of
 
-from inductor_bench.analysis.findings.compile_findings import GUARDS_SHARE, read_guard, refusal_words
+from inductor_bench.analysis.findings.compile_findings import GUARDS_SHARE, describe_refusal, read_guard
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, NOTE, Finding
-from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.code import CompiledFunction
 from inductor_bench.records.run import GRAPH, GUARDS, IDLE, Capture, Part, Run
 
@@ -19,7 +19,7 @@ SIZES = tuple(f"{GNN}: 0/{n}: tensor 'x' size mismatch at index 0. expected {n +
 
 
 def of(run: Run, kind: str) -> list[Finding]:
-    return [finding for finding in findings(run) if finding.kind == kind]
+    return [finding for finding in list_findings(run) if finding.kind == kind]
 
 
 def captured(*recompiles: str, functions: tuple[CompiledFunction, ...] = ()) -> Run:
@@ -173,4 +173,4 @@ def test_slow_guards_have_their_number() -> None:
     ],
 )
 def test_a_refusal_is_said_with_what_to_change(reason: str, words: str) -> None:
-    assert refusal_words(reason).startswith(words)
+    assert describe_refusal(reason).startswith(words)

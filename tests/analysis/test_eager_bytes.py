@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.analysis.call_work import EagerOperator, EagerOperators, eager_bytes, find_operators
+from inductor_bench.analysis.call_work import EagerOperator, EagerOperators, count_eager_bytes, find_operators
 from inductor_bench.records.run import COPY, EAGER
 from inductor_bench.records.traced import DeviceEvent, GraphCall, HostOp, ProgramTrace, TensorArguments, Trace, Work
 
@@ -79,18 +79,18 @@ def test_copies_have_the_bytes_of_the_profiler() -> None:
 
 def test_tensors_of_one_size_may_be_one_tensor() -> None:
     chain = step(EagerOperator(1, 1.0, (50,)), EagerOperator(1, 1.0, (50, 50)), EagerOperator(1, 1.0, (50, 70)))
-    assert eager_bytes(chain, (), BANDWIDTH) == {1: 170}
+    assert count_eager_bytes(chain, (), BANDWIDTH) == {1: 170}
     apart = step(EagerOperator(0, 1.0, (50,)), EagerOperator(2, 1.0, (50, 50)))
-    assert eager_bytes(apart, (), BANDWIDTH) == {0: 50, 2: 100}
+    assert count_eager_bytes(apart, (), BANDWIDTH) == {0: 50, 2: 100}
 
 
 def test_tensors_that_may_be_a_graphs_memory_do_not_count() -> None:
     operators = step(EagerOperator(1, 1.0, (50, 50, 50, 70)))
     places = [(1000, 50), (1000, 50), (2000, 50), (0, 0)]
-    assert eager_bytes(operators, places, BANDWIDTH) == {1: 120}, "one of two places is known twice"
-    assert eager_bytes(step(EagerOperator(1, 1.0, (50,))), places, BANDWIDTH) == {}
+    assert count_eager_bytes(operators, places, BANDWIDTH) == {1: 120}, "one of two places is known twice"
+    assert count_eager_bytes(step(EagerOperator(1, 1.0, (50,))), places, BANDWIDTH) == {}
 
 
 def test_what_is_larger_than_the_time_of_its_operator_allows_is_read_in_part() -> None:
     cache_of_keys = step(EagerOperator(1, 2e-6, (1 << 32, 4096)))
-    assert eager_bytes(cache_of_keys, (), BANDWIDTH) == {1: 4096}
+    assert count_eager_bytes(cache_of_keys, (), BANDWIDTH) == {1: 4096}

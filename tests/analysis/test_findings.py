@@ -14,10 +14,10 @@ from quiet_runs import quiet, run_of, with_kernel
 from recorded_runs import recorded_runs
 
 from inductor_bench import units
-from inductor_bench.analysis.findings.finding import SHARED, Finding, Rule, RunEvidence, short_paths
-from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.finding import SHARED, Finding, Rule, RunEvidence, shorten_paths
+from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
-from inductor_bench.analysis.findings.rule_table import RULES, findings
+from inductor_bench.analysis.findings.rule_table import RULES, list_findings
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli import breakdown, modes
 from inductor_bench.records.base import Category, Failure
@@ -29,11 +29,11 @@ from inductor_bench.records.run import EAGER, Capture, Part, Run
 
 
 def kinds(run: Run) -> list[str]:
-    return [finding.kind for finding in findings(run)]
+    return [finding.kind for finding in list_findings(run)]
 
 
 def the(run: Run, kind: str) -> Finding:
-    found = [finding for finding in findings(run) if finding.kind == kind]
+    found = [finding for finding in list_findings(run) if finding.kind == kind]
     assert len(found) == 1, f"{kind}: {found}"
     return found[0]
 
@@ -50,7 +50,7 @@ def test_a_trace_that_does_not_hold_all_modules_shows_no_absence_of_graph_breaks
 
 
 def test_an_empty_run_has_no_findings() -> None:
-    assert findings(build.empty()) == ()
+    assert list_findings(build.empty()) == ()
 
 
 def test_launch_bound_names_the_busy_share_the_launches_and_the_cuda_graph() -> None:
@@ -81,9 +81,9 @@ def test_a_program_that_uses_cuda_graphs_is_not_told_to() -> None:
 def test_a_graph_that_is_compiled_for_cuda_graphs_is_not_launch_bound() -> None:
     run = run_of(change(build.densenet().modules[0], cuda_graphs=True, graph_time_s=1e-3))
     assert not {"launch-bound", "cuda-graph", "gaps"} & set(kinds(run))
-    first = headline(run)
+    first = write_first_line(run)
     assert first is not None and "timed without the CUDA graphs that the program asks for" in first.text
-    assert "reduce-overhead" not in " ".join(finding.text for finding in findings(run))
+    assert "reduce-overhead" not in " ".join(finding.text for finding in list_findings(run))
 
 
 def test_many_launch_bound_graphs_share_a_sentence() -> None:
@@ -126,7 +126,7 @@ def test_smaller_gaps_are_said_with_their_number() -> None:
     text = the(run_of(quiet(busy_share=0.8)), "gaps").text
     assert "idle for 20% of 5.10 ms: 148 gaps, the longest 52.0 µs" in text
     assert "fine" in kinds(run_of(quiet(busy_share=0.8))) and "no launch gaps" not in str(
-        findings(run_of(quiet(busy_share=0.8)))
+        list_findings(run_of(quiet(busy_share=0.8)))
     )
 
 
@@ -197,11 +197,11 @@ def test_what_dynamo_says_is_shortened(capture: dict[str, tuple[str, ...]], kind
     ],
 )
 def test_a_path_is_shortened_from_its_own_beginning(text: str, shown: str) -> None:
-    assert short_paths(text) == shown
+    assert shorten_paths(text) == shown
 
 
 def test_paths_keep_their_last_two_parts() -> None:
-    assert short_paths("at /a/b/c.py:3 and d.py:4, /e.py:5") == "at b/c.py:3 and d.py:4, /e.py:5"
+    assert shorten_paths("at /a/b/c.py:3 and d.py:4, /e.py:5") == "at b/c.py:3 and d.py:4, /e.py:5"
 
 
 def test_generated_kernels_far_below_the_memory_limit_with_their_gain() -> None:
@@ -222,7 +222,7 @@ def test_generated_kernels_far_below_the_memory_limit_with_their_gain() -> None:
         assert "mode=" not in text and text.endswith(
             "max-autotune chose their configs, and --autotune coordesc tries more"
         )
-        assert all("max-autotune'" not in each.text for each in findings(tuned)), "no advice to do what is done"
+        assert all("max-autotune'" not in each.text for each in list_findings(tuned)), "no advice to do what is done"
 
 
 def test_what_a_cut_off_leaves_out_is_counted_with_what_it_could_save() -> None:
@@ -415,7 +415,7 @@ def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> No
     """ALBERT under autocast: its attention is decomposed into float32 products, a quarter of the time."""
     run = h200.run_of("albert_bf16")
     assert "full-float32" not in kinds(run), "the products are the attention's"
-    (found,) = [finding for finding in findings(run) if finding.kind == "decomposed-attention"]
+    (found,) = [finding for finding in list_findings(run) if finding.kind == "decomposed-attention"]
     assert "no fused kernel of scaled_dot_product_attention took its arguments" in found.text
     assert "allow_fp16_bf16_reduction_math_sdp" in found.text
     (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
@@ -440,34 +440,34 @@ def test_many_short_launches() -> None:
 
 
 def test_the_headline_says_if_the_time_goes_and_what_can_be_won() -> None:
-    lead = headline(build.mixnet())
+    lead = write_first_line(build.mixnet())
     assert lead is not None and lead.text == (
         "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, idle 5% (2.93 ms). "
         "Could save: generated kernels at their peaks 3.8% (upper bound)"
     )
-    assert headline(build.densenet()) == the(build.densenet(), "launch-bound")
-    assert headline(build.empty()) is None
-    lead = headline(build.cpu())
+    assert write_first_line(build.densenet()) == the(build.densenet(), "launch-bound")
+    assert write_first_line(build.empty()) is None
+    lead = write_first_line(build.cpu())
     assert lead is not None and lead.text.startswith("library calls 77% of 11.6 ms (2 graphs, each once), host ")
 
 
 def test_the_headline_counts_every_generated_kernel_and_tells_measured_from_bound() -> None:
     module = quiet(graph_time_s=4.8e-3)
-    lead = headline(run_of(module))
+    lead = write_first_line(run_of(module))
     gains = sum(kernel.roof.gain_limit_s or 0.0 for kernel in module.kernels)
     assert lead is not None and lead.text.endswith(
         f"Could save: generated kernels at their peaks {gains / 5.1e-3:.1%} (upper bound), CUDA graphs 5.9% (measured)"
     )
     library = tuple(replace(kernel, category=Category.EXTERN_CONV) for kernel in module.kernels)
-    lead = headline(run_of(replace(module, kernels=library)))
+    lead = write_first_line(run_of(replace(module, kernels=library)))
     assert lead is not None and lead.text.endswith("Could save: CUDA graphs 5.9% (measured)")
 
 
 def test_the_headline_is_about_most_of_the_program() -> None:
     waiting = replace(build.densenet().modules[0], program_calls=1)
-    lead = headline(run_of(waiting, quiet(program_calls=50)))
+    lead = write_first_line(run_of(waiting, quiet(program_calls=50)))
     assert lead is not None and lead.kind == "parts"
-    lead = headline(run_of(replace(waiting, program_calls=50), quiet(program_calls=1)))
+    lead = write_first_line(run_of(replace(waiting, program_calls=50), quiet(program_calls=1)))
     assert lead is not None and lead.kind == "launch-bound"
 
 
@@ -475,13 +475,13 @@ def test_shares_of_all_parts_never_exceed_the_whole() -> None:
     stretched = change(build.cpu().modules[0], wall_time_s=2.9e-3)
     found = the(run_of(stretched), "busy-over-wall")
     assert "forward 4.07 ms instead of 2.90 ms" in found.text
-    lead = headline(run_of(stretched))
+    lead = write_first_line(run_of(stretched))
     assert lead is not None and "library calls 91% of 4.07 ms" in lead.text
 
 
 def test_advice_comes_by_what_it_could_win_and_before_all_else() -> None:
     for run in (build.mixnet(), build.densenet(), build.cpu()):
-        found = findings(run)
+        found = list_findings(run)
         levels = [("advice", "caution", "note", "fine").index(finding.level) for finding in found]
         gains = [finding.gain_s for finding in found if finding.level == "advice"]
         assert levels == sorted(levels) and gains == sorted(gains, reverse=True)
@@ -681,15 +681,15 @@ def eager(capture: Capture) -> Run:
 
 
 def test_a_step_whose_modules_could_not_be_measured_is_not_called_uncompiled() -> None:
-    first = headline(eager(Capture(structured=2)))
+    first = write_first_line(eager(Capture(structured=2)))
     assert first is not None and "nothing is compiled" not in first.text
-    first = headline(eager(Capture()))
+    first = write_first_line(eager(Capture()))
     assert first is not None and "; nothing is compiled. The step: " in first.text
 
 
 def test_a_step_without_a_compiled_graph_says_why_in_its_first_line() -> None:
     run = eager(Capture(uncompiled="torch.compile is never called"))
-    first = headline(run)
+    first = write_first_line(run)
     assert first is not None and "; nothing is compiled: torch.compile is never called. The step: " in first.text
     assert "inductor-bench doctor" not in [one.command for one in next_commands(run, "runs/x-1")]
 
@@ -703,7 +703,7 @@ def test_a_command_that_cannot_be_read_is_not_repeated(command: str) -> None:
 def test_findings_name_kernels_of_the_record_only() -> None:
     for run in (build.mixnet(), build.densenet(), build.cpu(), build.hostile()):
         known = {(module.slug, kernel.name) for module in run.modules for kernel in module.kernels}
-        for finding in findings(run):
+        for finding in list_findings(run):
             assert set(finding.kernels) <= known and {place.slug for place in finding.kernels} <= set(finding.modules)
 
 

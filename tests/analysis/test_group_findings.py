@@ -15,10 +15,10 @@ from inline import change
 from quiet_runs import with_kernel
 
 from inductor_bench.analysis.findings.finding import ADVICE, NOTE, Finding
-from inductor_bench.analysis.findings.first_line import _program_savings
-from inductor_bench.analysis.findings.next_commands import searched_rows, try_command
+from inductor_bench.analysis.findings.first_line import _describe_program_savings
+from inductor_bench.analysis.findings.next_commands import find_searched_rows, try_command
 from inductor_bench.analysis.findings.precision_findings import CALL_S
-from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request_fields import COMMAND
@@ -28,11 +28,11 @@ ALIGN2 = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align2"
 
 
 def of(run: Run, kind: str) -> list[Finding]:
-    return [finding for finding in findings(run) if finding.kind == kind]
+    return [finding for finding in list_findings(run) if finding.kind == kind]
 
 
 def kinds(run: Run) -> set[str]:
-    return {finding.kind for finding in findings(run)}
+    return {finding.kind for finding in list_findings(run)}
 
 
 def test_unaligned_products_have_the_size_the_next_one_and_what_aligned_ones_reach() -> None:
@@ -192,8 +192,8 @@ def test_float32_products_of_a_processor_that_is_faster_in_bfloat16() -> None:
 
 
 def test_the_first_line_names_what_bfloat16_saves_and_its_products_are_not_told_of_twice() -> None:
-    assert _program_savings(on_processor()) == "Could save: products in bfloat16 4.7% (upper bound)"
-    assert not _program_savings(on_processor({"float32": 410e9}))
+    assert _describe_program_savings(on_processor()) == "Could save: products in bfloat16 4.7% (upper bound)"
+    assert not _describe_program_savings(on_processor({"float32": 410e9}))
     slow = {"time_s": 4e-3, "peak_share": 0.1, "bound": "compute"}
     assert of(on_processor(**slow), "full-float32") and not of(on_processor(**slow), "library-below-limit")
     assert of(on_processor({"float32": 410e9}, **slow), "library-below-limit")
@@ -208,7 +208,7 @@ def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
     groups = [replace(tried.menu_row(slug), group=slug) for slug in ("tf32", "bf16")]
     rows = (groups[0], replace(groups[1], reason="--allow bf16 tries it"))
     search = replace(tried.optimization(tried.two_winners()), rows=rows)
-    assert searched_rows(found, search) == rows[1:]
+    assert find_searched_rows(found, search) == rows[1:]
     assert try_command(run, found, "runs/serve", search=search) == allowed
     late = replace(search, rows=(replace(rows[1], reason="no time: a longer --budget tries it"),))
     assert try_command(run, found, "runs/serve", search=late).startswith(f"{allowed} --budget ")

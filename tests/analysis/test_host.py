@@ -11,10 +11,10 @@ import pytest
 from inductor_bench.analysis.host_time import (
     HostShares,
     LineKinds,
-    host_stretches,
-    kinds_of_lines,
-    sampled_waits,
-    sampling_cost,
+    compute_sampling_cost,
+    find_kinds_of_lines,
+    list_host_stretches,
+    list_sampled_waits,
 )
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import SourceLine
@@ -124,7 +124,7 @@ def test_a_tree_of_stacks_that_does_not_fit_together_is_refused(field: str, valu
 
 def only(*stack: SampledFrame, lines: LineKinds = NO_LINES) -> HostStretch:
     """What a single stack says."""
-    (stretch,) = host_stretches(sampled((stack, 1.0, 0.0)), lines, {"forward": "Net.forward"}, 0.01).stretches
+    (stretch,) = list_host_stretches(sampled((stack, 1.0, 0.0)), lines, {"forward": "Net.forward"}, 0.01).stretches
     return stretch
 
 
@@ -188,7 +188,7 @@ def test_a_line_is_what_the_profile_says_of_its_operators() -> None:
         HostActivity(4.0, 9.0, PYTHON),
         HostActivity(9.0, 20.0, DISPATCHING, 6),  # on a line that is unknown
     ]
-    lines = kinds_of_lines(activities, {4: place, 5: place})
+    lines = find_kinds_of_lines(activities, {4: place, 5: place})
     assert only(MAIN, lines=lines).label == CPU_OPERATORS
     assert only(own("main", 11, "step"), lines=lines).label == PYTHON
     assert only(own("main", 10, "time.sleep"), lines=lines).label == SLEEPING
@@ -212,7 +212,7 @@ def test_a_program_without_code_of_its_own_has_the_line_of_a_library() -> None:
 
 def test_shares_are_those_of_the_moments_in_which_the_device_waits() -> None:
     busy, sleeping = [MAIN, own("busy", 20)], [MAIN, own("pause", 21, "time.sleep")]
-    found = host_stretches(sampled((busy, 0.3, 0.2), (sleeping, 0.1, 0.4)), NO_LINES, {}, 0.01)
+    found = list_host_stretches(sampled((busy, 0.3, 0.2), (sleeping, 0.1, 0.4)), NO_LINES, {}, 0.01)
     assert [(one.function, round(one.time_s, 9), one.samples) for one in found.stretches] == [
         ("busy", 0.003, 60),
         ("time.sleep", 0.001, 20),
@@ -222,18 +222,19 @@ def test_shares_are_those_of_the_moments_in_which_the_device_waits() -> None:
 
 def test_twelve_samples_divide_the_idle_time_and_eleven_do_not() -> None:
     found = [
-        host_stretches(sampled(([MAIN], count * 5e-3, 3.0)), NO_LINES, {}, 0.01).is_enough(0.001) for count in (12, 11)
+        list_host_stretches(sampled(([MAIN], count * 5e-3, 3.0)), NO_LINES, {}, 0.01).is_enough(0.001)
+        for count in (12, 11)
     ]
     assert found == [True, False]
 
 
 def test_measured_collections_divide_the_idle_time_without_samples() -> None:
     samples = sampled(([MAIN], 5e-3, 0.0), collected=1.0)
-    found = host_stretches(samples, NO_LINES, {}, 0.1)
+    found = list_host_stretches(samples, NO_LINES, {}, 0.1)
     assert found.stretches[0].label == COLLECTING and found.is_enough(found.stretches[0].time_s)
     assert not found.is_enough(2 * found.stretches[0].time_s)
     once = replace(samples, stacks=tuple(replace(one, waiting=one.waiting // 3) for one in samples.stacks))
-    assert all(one.label != COLLECTING for one in host_stretches(once, NO_LINES, {}, 0.1).stretches)
+    assert all(one.label != COLLECTING for one in list_host_stretches(once, NO_LINES, {}, 0.1).stretches)
 
 
 def test_a_call_that_takes_much_longer_than_the_operators_of_its_line_is_none_of_them() -> None:
@@ -242,7 +243,7 @@ def test_a_call_that_takes_much_longer_than_the_operators_of_its_line_is_none_of
         ([MAIN, own("decode", 20, "zlib.decompress")], 0.5, 0.0),
         ([MAIN, own("decode", 20, ".view")], 0.05, 0.0),
     ]
-    found = host_stretches(sampled(*stacks), line, {}, 0.01)
+    found = list_host_stretches(sampled(*stacks), line, {}, 0.01)
     assert [(one.function, one.label) for one in found.stretches] == [
         ("zlib.decompress", PYTHON),
         (".view", DISPATCHING),
@@ -257,7 +258,7 @@ def test_the_step_of_any_optimizer_is_the_optimizers() -> None:
 
 
 def test_garbage_collections_have_the_time_that_was_measured() -> None:
-    found = host_stretches(sampled(([MAIN], 0.6, 0.2), collected=0.2), NO_LINES, {}, 0.01)
+    found = list_host_stretches(sampled(([MAIN], 0.6, 0.2), collected=0.2), NO_LINES, {}, 0.01)
     times = {one.label: one.time_s for one in found.stretches}
     assert times == {COLLECTING: pytest.approx(0.002), PYTHON: pytest.approx(0.006)}
 
@@ -269,25 +270,25 @@ def test_on_a_cpu_operators_are_no_idle_time() -> None:
         ([MAIN, torch("optim/adam.py", "_fused_adam")], 0.1, 0.0),
         ([MAIN, own("busy", 20)], 0.3, 0.0),
     ]
-    found = host_stretches(sampled(*stacks, sees_device=False), NO_LINES, {"forward": "Net.forward"}, 0.01)
+    found = list_host_stretches(sampled(*stacks, sees_device=False), NO_LINES, {"forward": "Net.forward"}, 0.01)
     assert [one.function for one in found.stretches] == ["busy"]
 
 
 def test_the_cost_is_that_of_blocks_beside_each_other() -> None:
-    cost = sampling_cost([(1.0, 1.0), (1.02, 1.02), (1.0,), (1.03,), (1.06,)])
+    cost = compute_sampling_cost([(1.0, 1.0), (1.02, 1.02), (1.0,), (1.03,), (1.06,)])
     assert cost.pairs == 2 and cost.median == pytest.approx((1.02 + 1.0) / 2)
     assert (cost.low, cost.high) == (pytest.approx(1.0), pytest.approx(1.02))
-    assert sampling_cost([(1.0,), (1.01,)]).median == pytest.approx(1.01)
-    assert sampling_cost([(1.0,)]).pairs == 0
+    assert compute_sampling_cost([(1.0,), (1.01,)]).median == pytest.approx(1.01)
+    assert compute_sampling_cost([(1.0,)]).pairs == 0
 
 
 def test_the_shares_of_no_samples_are_none() -> None:
-    assert host_stretches(sampled(), NO_LINES, {}, 0.01) == HostShares((), 0, True)
+    assert list_host_stretches(sampled(), NO_LINES, {}, 0.01) == HostShares((), 0, True)
 
 
 def test_the_lines_that_wait_for_the_device_are_known_whether_it_works_or_not() -> None:
     waiting = [MAIN, own("step", 30, "torch.cuda.synchronize"), torch("cuda/__init__.py", "synchronize")]
-    found = sampled_waits(sampled(([MAIN], 0.5, 0.5), (waiting, 0.0, 0.3)), NO_LINES, {}, 0.002)
+    found = list_sampled_waits(sampled(([MAIN], 0.5, 0.5), (waiting, 0.0, 0.3)), NO_LINES, {}, 0.002)
     assert [(one.source and one.source.line, one.time_s, one.samples) for one in found] == [(30, 0.002, 60)]
 
 
@@ -314,7 +315,9 @@ def test_a_generator_expression_is_a_part_of_its_function() -> None:
 def test_torchs_own_python_is_no_function_of_the_program() -> None:
     inside = SampledFrame(f"{SITE}/torch/nn/modules/module.py", "Module.__getattr__", 7, TORCH)
     assert only(MAIN, own("step", 20), inside).label == DISPATCHING
-    on_cpu = host_stretches(sampled(([MAIN, own("step", 20), inside], 1.0, 0.0), sees_device=False), NO_LINES, {}, 0.01)
+    on_cpu = list_host_stretches(
+        sampled(([MAIN, own("step", 20), inside], 1.0, 0.0), sees_device=False), NO_LINES, {}, 0.01
+    )
     assert [one.label for one in on_cpu.stretches] == [PYTHON], "no operator runs yet"
     backward = SampledFrame(f"{SITE}/torch/_tensor.py", "Tensor.backward", 7, TORCH)
     assert only(MAIN, own("step", 21), backward).label == BACKWARD

@@ -11,7 +11,7 @@ from p_text import disagreements, read_p_text
 from inductor_bench.analysis.kernel_aggregation import (
     KernelFacts,
     aggregate_kernels,
-    steady_iterations,
+    find_steady_iterations,
     total_categories,
 )
 from inductor_bench.records.base import Category
@@ -23,7 +23,7 @@ NOTHING = KernelFacts()
 
 def aggregated(name: str, facts: KernelFacts = NOTHING) -> tuple[Kernel, ...]:
     activities = activities_of(name)
-    return aggregate_kernels(activities, 10, steady_iterations(activities, 10), facts)
+    return aggregate_kernels(activities, 10, find_steady_iterations(activities, 10), facts)
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -105,7 +105,7 @@ def test_a_slow_iteration_does_not_count() -> None:
         replace(activity, duration_s=activity.duration_s * (3 if activity.iteration == 4 else 1))
         for activity in activities_of("gpu_kinds/0_forward")
     ]
-    steady = steady_iterations(activities, 10)
+    steady = find_steady_iterations(activities, 10)
     assert steady == (0, 1, 2, 3, 5, 6, 7, 8, 9)
     disturbed = aggregate_kernels(activities, 10, steady, KernelFacts())
     undisturbed = {kernel.name: kernel for kernel in aggregated("gpu_kinds/0_forward")}

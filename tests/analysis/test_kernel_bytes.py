@@ -7,8 +7,8 @@ from h200 import source_of, text_of
 from source_data import CPU, module_of
 from source_data import text_of as cpu_text_of
 
-from inductor_bench.analysis.analyse import _kernel_bytes
-from inductor_bench.analysis.call_work import least_bytes, touched_bytes
+from inductor_bench.analysis.analyse import _count_kernel_bytes
+from inductor_bench.analysis.call_work import count_least_bytes, count_touched_bytes
 from inductor_bench.records.code import Argument, TensorView
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_calls import read_static_launches
@@ -32,24 +32,24 @@ def number(value: int) -> Argument:
 
 def test_in_out_buffers_count_twice_and_numbers_not_at_all() -> None:
     arguments = [tensor(10), tensor(4, 5, itemsize=2), tensor(3, itemsize=8), tensor(2), number(7)]
-    assert touched_bytes("cpp", CPP, arguments) == 2 * 40 + 40 + 24 + 8
+    assert count_touched_bytes("cpp", CPP, arguments) == 2 * 40 + 40 + 24 + 8
 
 
 def test_an_expanded_dimension_is_stored_once() -> None:
     arguments = [tensor(8, 100, stride=(0, 1)), tensor(1), tensor(1), tensor(1), number(7)]
-    assert touched_bytes("cpp", CPP, arguments) == 2 * 400 + 4 + 4 + 4
+    assert count_touched_bytes("cpp", CPP, arguments) == 2 * 400 + 4 + 4 + 4
 
 
 def test_a_call_that_does_not_fit_the_signature_counts_as_unknown() -> None:
-    assert touched_bytes("cpp", CPP, [tensor(10)]) is None
-    assert touched_bytes("cpp", "int main() {}", []) is None
+    assert count_touched_bytes("cpp", CPP, [tensor(10)]) is None
+    assert count_touched_bytes("cpp", "int main() {}", []) is None
 
 
 def test_user_defined_triton_kernels_count_each_buffer_once() -> None:
     kernel = next(k for k in source_of("gpu_kinds/2_inference").kernels if k.event_name == "add_kernel")
     arguments = [tensor(1 << 20), tensor(1 << 20), tensor(1 << 20), number(1 << 20), number(1024)]
     assert kernel.moved_bytes is None
-    assert touched_bytes("triton", kernel.source, arguments) == 3 * 4 * (1 << 20)
+    assert count_touched_bytes("triton", kernel.source, arguments) == 3 * 4 * (1 << 20)
 
 
 @pytest.mark.parametrize("name", ["gpu_kinds/3_inference", "mixnet_l_p10/forward"])
@@ -62,7 +62,7 @@ def test_what_inductor_counts_is_what_the_signature_gives(name: str) -> None:
     calls = re.findall(r"arg_\d+ = rand_strided\((\(.*?\)), (\(.*?\)), .*?dtype=torch\.(\w+)\)", kernel.source)
     sizes = {"float32": 4, "float16": 2, "int64": 8, "uint8": 1, "bool": 1}
     arguments = [tensor(*eval(shape), stride=eval(stride), itemsize=sizes[dtype]) for shape, stride, dtype in calls]
-    assert touched_bytes("triton", kernel.source, arguments) == kernel.moved_bytes
+    assert count_touched_bytes("triton", kernel.source, arguments) == kernel.moved_bytes
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_buffer_that_was_changed_in_place_before_counts(name: str, expected: d
     found, counted = {}, 0
     for launch in read_static_launches(text_of(f"{name}.py"), source):
         kernel = kernels.get(launch.kernel)
-        least = least_bytes(kernel.source, launch.arguments) if kernel else None
+        least = count_least_bytes(kernel.source, launch.arguments) if kernel else None
         counted += least is not None
         if kernel and least is not None and least > (kernel.moved_bytes or 0):
             found[launch.kernel] = least
@@ -93,7 +93,7 @@ def test_a_buffer_that_was_changed_in_place_before_counts(name: str, expected: d
 
 def test_the_record_has_the_larger_count() -> None:
     source = read_module(text_of("programs/graphs/1.py"))
-    found = _kernel_bytes(source, read_static_launches(text_of("programs/graphs/1.py"), source))
+    found = _count_kernel_bytes(source, read_static_launches(text_of("programs/graphs/1.py"), source))
     own = {kernel.name: kernel.moved_bytes for kernel in source.kernels if kernel.name in found}
     assert {name for name, size in own.items() if size != found[name]} == {"triton_poi_fused__to_copy_add_mm_25"}
     assert found["triton_poi_fused__to_copy_add_mm_25"] == 50257 * 768 * (2 + 4 + 4)
@@ -107,4 +107,4 @@ def test_a_file_of_a_cpp_kernel_that_was_never_measured_has_these_bytes() -> Non
     assert generated
     for one in generated:
         assert one.kernel is not None and one.launch is not None and one.header.moved_bytes
-        assert one.header.moved_bytes == touched_bytes("cpp", one.kernel.source, one.launch.arguments)
+        assert one.header.moved_bytes == count_touched_bytes("cpp", one.kernel.source, one.launch.arguments)

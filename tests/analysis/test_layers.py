@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from inductor_bench.analysis.layers.launch_work import LaunchWork
-from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, layer_share, times_by_layer
-from inductor_bench.analysis.layers.tree import TreeNode, folded_names, tree_by_layer, tree_by_line, walk
+from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, compute_layer_share, sum_times_by_layer
+from inductor_bench.analysis.layers.tree import TreeNode, build_tree_by_layer, build_tree_by_line, fold_names, walk
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
 from inductor_bench.records.evidence import CallPlace
@@ -56,7 +56,7 @@ def test_each_event_is_divided_and_all_of_them_add_up() -> None:
         work(15, 0.5, kind=OPTIMIZER, label="SGD", graph=None),
         work(21, 9.0, activity=activity("mm:1", 0), call=2),  # after the profiled steps
     ]
-    step = times_by_layer(DividedSteps(steps_of(works, places={7: place}), {}, {0: GraphLayers(MAP, "backward")}))
+    step = sum_times_by_layer(DividedSteps(steps_of(works, places={7: place}), {}, {0: GraphLayers(MAP, "backward")}))
     layers, lines = step.layers, step.lines
     found = {(one.kind, one.layer, one.direction): one for one in layers}
     assert {key: one.time_s for key, one in found.items()} == {
@@ -78,7 +78,7 @@ def test_each_event_is_divided_and_all_of_them_add_up() -> None:
     }
     whole_s = sum(one.duration_s for one in works[:-1]) / 2
     assert math.fsum(one.time_s for one in layers) == math.fsum(one.time_s for one in lines) == whole_s
-    assert layer_share(layers) == pytest.approx(4.5 / 5.0)
+    assert compute_layer_share(layers) == pytest.approx(4.5 / 5.0)
 
 
 def call(start_s: float, *, in_backward: bool = False, graph: int = 0) -> GraphCall:
@@ -90,27 +90,30 @@ def test_a_forward_that_the_backward_calls_again_is_recomputed(on_host: bool) ->
     own = [activity("mm:1", 0, 0, 2.0), activity("mm:1", 0, 1, 3.0)]
     works = [work(1, 2.0, activity=own[0]), work(12, 3.0, activity=own[1], call=1)]
     steps = replace(steps_of(works, on_host=on_host), calls=(call(1), call(12, in_backward=True)))
-    found = times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(MAP)})).layers
+    found = sum_times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(MAP)})).layers
     scale = 5 / 20 if on_host else 1 / 2
     rows = {(one.layer, one.direction): one.time_s for one in found if one.layer}
     assert rows == {("Net.up", "forward"): 2 * scale, ("Net.up", "recomputed"): 3 * scale}
     # A graph that only the backward calls computes nothing again.
     steps = replace(steps, calls=(call(1, in_backward=True), call(12, in_backward=True)))
-    found = times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(MAP)})).layers
+    found = sum_times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(MAP)})).layers
     assert {one.direction for one in found if one.layer} == {"forward"}
 
 
 def test_on_a_cpu_the_rest_of_a_graph_belongs_to_no_layer() -> None:
     works = [work(1, 6.0), work(11, 6.0, call=1)]
     own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 1.0), activity("mm:1", 0, 1, 5.0)]
-    step = times_by_layer(DividedSteps(steps_of(works, on_host=True), {0: own}, {0: GraphLayers(MAP)}))
+    step = sum_times_by_layer(DividedSteps(steps_of(works, on_host=True), {0: own}, {0: GraphLayers(MAP)}))
     layers, lines = step.layers, step.lines
     found = {one.layer: one for one in layers}
     scale = 5.0 / 20.0  # the unprofiled step is the measure
     assert found["Net.up"].time_s == 9.0 * scale and found["Net.norm"].time_s == 0.75 * scale
     assert found[""].time_s == (12.0 - 10.0) * scale and found[""].direction == ""
-    assert layer_share(step.layers) == 1.0, "it is in no kernel"
-    assert [node.name for node in tree_by_layer(step.layers, step.classes)] == ["Net", "between the graphs' kernels"]
+    assert compute_layer_share(step.layers) == 1.0, "it is in no kernel"
+    assert [node.name for node in build_tree_by_layer(step.layers, step.classes)] == [
+        "Net",
+        "between the graphs' kernels",
+    ]
     assert found["Net.up"].flops == 64.0
     assert found["Net.up"].work.unmeasured_s == found["Net.up"].time_s and found["Net.up"].work.moved_bytes is None
     assert math.fsum(one.time_s for one in layers) == math.fsum(one.time_s for one in lines) == 12.0 * scale
@@ -135,7 +138,7 @@ def test_the_work_of_launches_is_added_up_and_what_is_unknown_is_said() -> None:
         LaunchWork(True, 6.0, None, None),
         LaunchWork(True, None, 4.0, 16.0),
     ]
-    found = times_by_layer(DividedSteps(steps_of(works), {0: own}, {0: GraphLayers(MAP)}), known).layers
+    found = sum_times_by_layer(DividedSteps(steps_of(works), {0: own}, {0: GraphLayers(MAP)}), known).layers
     rows = {(one.kind, one.layer, one.direction): one for one in found}
     up = rows[GRAPH, "Net.up", "forward"]
     assert (up.flops, up.work) == (32.0, LayerWork(1.5, 0.0, 2.0, 6.0, 0.0)), "64 FLOPs at 16 FLOP/s, in 2 steps"
@@ -144,7 +147,7 @@ def test_the_work_of_launches_is_added_up_and_what_is_unknown_is_said() -> None:
     assert (rest.flops, rest.work) == (3.0, LayerWork(1.5, 1.0, None, 2.0, 0.5)), "a peak, and FLOPs, are unknown"
     assert rows[EAGER, "", "forward"].work == LayerWork(0.25, 0.25, 0.0, None, 0.5)
     assert rows[EAGER, "", "backward"].work.uncounted_s == 0.25
-    tree = {node.name: node.whole for node in tree_by_layer(found, {})}
+    tree = {node.name: node.whole for node in build_tree_by_layer(found, {})}
     assert tree["no module"].without_peak == 3.0 and tree["eager operators"].uncounted_s == 0.5
     assert tree["Net"].peak_s == 2.0 and tree["Net"].moved_bytes == 10.0
 
@@ -158,13 +161,13 @@ def test_memory_that_a_call_sets_before_its_kernel_has_none_of_its_flops() -> No
     ]
     divided = DividedSteps(steps_of(works), {0: [one.activity for one in works]}, {0: GraphLayers(MAP)})
     launches = [LaunchWork(), LaunchWork(is_product=True, flops=64.0, peak=16.0)]
-    (up,) = times_by_layer(divided, launches).layers
+    (up,) = sum_times_by_layer(divided, launches).layers
     assert (up.time_s, up.flops) == (1.25, 32.0) and (up.work.product_time_s, up.work.peak_time_s) == (1.0, 2.0)
 
 
 def test_kernels_that_overlap_on_a_cpu_fit_into_their_graph() -> None:
     own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 4.0)]
-    step = times_by_layer(DividedSteps(steps_of([work(1, 4.0)], on_host=True), {0: own}, {0: GraphLayers(MAP)}))
+    step = sum_times_by_layer(DividedSteps(steps_of([work(1, 4.0)], on_host=True), {0: own}, {0: GraphLayers(MAP)}))
     assert math.fsum(one.time_s for one in step.layers) == pytest.approx(4.0 * 5 / 20)
 
 
@@ -188,7 +191,7 @@ def test_equal_layers_are_folded_with_their_modules() -> None:
     ]
     rows += [layer("Net.head", 3, flops=6.0), layer("Net", 0.5, "backward"), layer("", 0.25)]
     rows += [layer("", 2, "", OPTIMIZER), layer("Embedding", 1, kind=EAGER)]
-    tree = tree_by_layer(rows, CLASSES)
+    tree = build_tree_by_layer(rows, CLASSES)
     assert text_of(tree) == [
         "Net 15.5",
         "  layers.0-3 (4x) 12",
@@ -208,10 +211,10 @@ def test_equal_layers_are_folded_with_their_modules() -> None:
 def test_a_layer_of_another_class_or_time_stands_by_itself() -> None:
     times = {0: 9.0, 1: 1.0, 2: 1.1, 3: 0.9, 5: 1.0, 6: 1.0}
     rows = [layer(f"Net.layers.{number}.up", time_s) for number, time_s in times.items()]
-    names = [node.name for node in tree_by_layer(rows, CLASSES)[0].children[0].children]
+    names = [node.name for node in build_tree_by_layer(rows, CLASSES)[0].children[0].children]
     assert names == ["0", "1-3", "5-6"]
     other = {**CLASSES, "Net.layers.2": "Sparse"}
-    names = [node.name for node in tree_by_layer(rows, other)[0].children[0].children]
+    names = [node.name for node in build_tree_by_layer(rows, other)[0].children[0].children]
     assert names == ["0", "1", "2", "3", "5-6"]
 
 
@@ -223,7 +226,7 @@ def test_lines_stand_below_their_files() -> None:
         LineTime(None, "", OPTIMIZER, 1.0, 1.0),
         LineTime(None, "forward", GRAPH, 0.5, 1.0),
     ]
-    tree = tree_by_line(rows)
+    tree = build_tree_by_line(rows)
     assert text_of(tree) == [
         "m.py 11",
         "  9 in forward 6",
@@ -245,4 +248,4 @@ def test_lines_stand_below_their_files() -> None:
     ],
 )
 def test_names_of_layers_are_folded(layers: list[str], names: tuple[str, ...]) -> None:
-    assert folded_names(layers) == names
+    assert fold_names(layers) == names

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.analysis.host_time import HostShares
-from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of
-from inductor_bench.analysis.program_step import _doubts
+from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, make_timeline
+from inductor_bench.analysis.program_step import _list_doubts
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import CallPlace
 from inductor_bench.records.run import HOST_LANE, MOST_INTERVALS, OTHERS, PYTHON, SLEEPING, HostStretch, Part
@@ -302,7 +302,7 @@ def test_a_collective_that_waits_longer_under_the_profiler_is_cut_first(tmp_path
     assert reduced.device_time_s == pytest.approx(30e-6)
     assert reduced.hidden_s == pytest.approx(0), "a wait hides nothing"
     assert ledger.cut_s == pytest.approx(20e-6)
-    (note,) = _doubts(ledger, 60e-6, None)
+    (note,) = _list_doubts(ledger, 60e-6, None)
     assert "20.0 µs longer" in note
     assert times(ledger_of(built, tmp_path, step_us=20)) == {("eager", "kernel"): 20, ("collective", "AllReduce"): 0}
 
@@ -361,7 +361,7 @@ def test_a_timeline_has_the_host_and_each_stream(tmp_path: Path) -> None:
     found = find_works(program, MARKERS, {}, on_host=False)
     assert found is not None
     steps = Steps(1e-4, found.window, found.works, found.calls, found.timeline, {})
-    timeline = lanes_of(steps, found.host_works, 1)
+    timeline = make_timeline(steps, found.host_works, 1)
     assert timeline.time_s == pytest.approx(100e-6) and timeline.rank == 1
     assert {one.lane for one in timeline.intervals} == {HOST_LANE, "stream 7", "stream 8", "stream 9"}
     host = [one for one in timeline.intervals if one.lane == HOST_LANE]
@@ -379,7 +379,7 @@ def test_a_timeline_of_many_events_stays_small(tmp_path: Path) -> None:
     found = find_works(program, MARKERS, {}, on_host=False)
     assert found is not None
     steps = Steps(2e-2, found.window, found.works, found.calls, found.timeline, {})
-    assert 0 < len(lanes_of(steps, found.host_works).intervals) <= MOST_INTERVALS
+    assert 0 < len(make_timeline(steps, found.host_works).intervals) <= MOST_INTERVALS
 
 
 def shares(*stretches: tuple[str, str, float, int], sees_device: bool = True) -> HostShares:

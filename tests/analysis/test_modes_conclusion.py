@@ -14,9 +14,9 @@ from inductor_bench.analysis.mode_conclusion import (
     NOISE,
     SHOWN,
     LogInterval,
+    compute_geometric_interval,
     decide,
-    geometric_interval,
-    lines_of,
+    write_lines,
 )
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import AGREES, DIFFERS, Agreement, ModeSet
@@ -27,16 +27,16 @@ TUNED = row("max-autotune", [0.040, 0.0401, 0.0399, 0.040], 30.0, codes=("b",))
 
 
 def test_the_interval_is_that_of_student_on_logarithms() -> None:
-    found = geometric_interval([1.0, 1.0, math.e, math.e], SHOWN)
+    found = compute_geometric_interval([1.0, 1.0, math.e, math.e], SHOWN)
     assert found is not None and found.mean == pytest.approx(math.exp(0.5))
     assert math.log(found.high) == pytest.approx(0.5 + 3.182 * math.sqrt(1 / 3) / 2)  # t of three degrees
-    assert geometric_interval([1.0], SHOWN) is None
+    assert compute_geometric_interval([1.0], SHOWN) is None
 
 
 def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
     source, held = random.Random(17), 0
     for _ in range(2000):
-        interval = geometric_interval([math.exp(source.gauss(0, 0.05)) for _ in range(4)], DECIDING)
+        interval = compute_geometric_interval([math.exp(source.gauss(0, 0.05)) for _ in range(4)], DECIDING)
         assert interval is not None
         held += interval.low <= 1 <= interval.high
     assert held / 2000 == pytest.approx(0.99, abs=0.007)
@@ -48,18 +48,18 @@ def test_the_interval_of_few_ratios_holds_what_is_true_as_often_as_it_says(noise
     source, held = random.Random(17), 0
     for _ in range(6000):
         ratios = [math.exp(source.gauss(0, noise) - source.gauss(0, noise)) for _ in range(count)]
-        interval = geometric_interval(ratios, DECIDING, NOISE * math.sqrt(2))
+        interval = compute_geometric_interval(ratios, DECIDING, NOISE * math.sqrt(2))
         assert interval is not None
         held += interval.low <= 1 <= interval.high
     assert 0.985 <= held / 6000 < 0.9985, "two intervals keep it together"
 
 
 def test_few_processes_are_taken_to_differ_by_a_limited_noise() -> None:
-    alone = geometric_interval([1.0, 1.1], DECIDING)
+    alone = compute_geometric_interval([1.0, 1.1], DECIDING)
     assert alone is not None and math.log(alone.high / alone.mean) == pytest.approx(3.291 * NOISE / math.sqrt(2))
-    wild = geometric_interval([1.0, 3.0], DECIDING)
+    wild = compute_geometric_interval([1.0, 3.0], DECIDING)
     assert wild is not None and math.log(wild.high / wild.mean) == pytest.approx(3.291 * math.log(3) / 2)
-    calm = geometric_interval([1.0, 1.001], DECIDING)
+    calm = compute_geometric_interval([1.0, 1.001], DECIDING)
     assert calm is not None and math.log(calm.high / calm.mean) == pytest.approx(70.731 * math.log(1.001) / 2)
 
 
@@ -221,11 +221,11 @@ def test_one_round_or_one_row_gives_no_advice() -> None:
     ],
 )
 def test_the_lines_to_type(settings: ModeSet, lines: tuple[str, ...]) -> None:
-    assert lines_of(settings) == lines
+    assert write_lines(settings) == lines
 
 
 def test_a_value_with_spaces_is_typed_in_quotes() -> None:
-    assert lines_of(ModeSet("eager", environment={"OMP_PLACES": "{0} {1}"})) == ("export OMP_PLACES='{0} {1}'",)
+    assert write_lines(ModeSet("eager", environment={"OMP_PLACES": "{0} {1}"})) == ("export OMP_PLACES='{0} {1}'",)
 
 
 def test_a_row_that_failed_in_a_later_round_pays_after_the_steps_of_its_own_rounds() -> None:

@@ -9,18 +9,18 @@ from tried_programs import DrawnProgram
 
 from inductor_bench.analysis.optimization.judging import (
     LEAST_PAIRS,
-    digests_differ,
+    compute_placebo_logarithm,
+    compute_student_quantile,
+    describe_digest_difference,
+    estimate_scatter,
     judge,
     judge_alone,
-    paired_logs,
-    placebo_log,
+    pair_logarithms,
     scatter_alone,
-    scatter_of,
     seems_faster,
-    student_quantile,
-    turns_of,
+    split_into_turns,
 )
-from inductor_bench.analysis.optimization.row_states import lost
+from inductor_bench.analysis.optimization.row_states import judge_lost_gain
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.records.optimization import (
     FASTER,
@@ -48,20 +48,20 @@ def trials_of(program: DrawnProgram, *slugs: str, count: int = 2, alternates: bo
     ("freedom", "confidence", "known"), [(1, 0.95, 12.706), (4, 0.999, 8.610), (8, 0.99, 3.355), (15, 0.95, 2.131)]
 )
 def test_quantiles_of_student_are_those_of_tables(freedom: int, confidence: float, known: float) -> None:
-    assert student_quantile(freedom, confidence) == pytest.approx(known, abs=5e-4)
+    assert compute_student_quantile(freedom, confidence) == pytest.approx(known, abs=5e-4)
 
 
 def test_a_turn_is_in_one_pair_and_meets_its_nearest_neighbour() -> None:
     variant = TrialVariant("a", (2.0, 4.0, 8.0), (1, 4, 9))
     base = TrialVariant(ORIGINAL, (1.0, 2.0, 4.0), (0, 3, 8))
-    assert paired_logs(variant, base) == pytest.approx([math.log(2.0)] * 3)
-    assert paired_logs(variant, TrialVariant(ORIGINAL, (1.0,), (0,))) == pytest.approx([math.log(2.0)])
+    assert pair_logarithms(variant, base) == pytest.approx([math.log(2.0)] * 3)
+    assert pair_logarithms(variant, TrialVariant(ORIGINAL, (1.0,), (0,))) == pytest.approx([math.log(2.0)])
 
 
 def test_steps_that_follow_each_other_are_one_sample() -> None:
     variant = TrialVariant("a", (1.0, 2.0, 3.0, 5.0, 7.0), (1, 2, 3, 8, 9))
-    assert turns_of(variant) == [(2.0, 2.0), (8.5, 6.0)]
-    assert turns_of(TrialVariant("a")) == []
+    assert split_into_turns(variant) == [(2.0, 2.0), (8.5, 6.0)]
+    assert split_into_turns(TrialVariant("a")) == []
 
 
 @pytest.mark.parametrize("saving", [0.02, 0.05])
@@ -119,10 +119,10 @@ def test_a_drift_and_long_steps_do_not_hide_a_gain() -> None:
 
 def test_a_placebo_that_failed_says_nothing() -> None:
     (trial,) = trials_of(DrawnProgram(0), "a", count=1)
-    assert placebo_log(trial) is not None
+    assert compute_placebo_logarithm(trial) is not None
     failed = tuple(TrialVariant(PLACEBO, failure="x") if one.slug == PLACEBO else one for one in trial.variants)
-    assert placebo_log(Trial(**{**vars(trial), "variants": failed})) is None
-    assert scatter_of([]).reach(2, 0.99) == math.inf
+    assert compute_placebo_logarithm(Trial(**{**vars(trial), "variants": failed})) is None
+    assert estimate_scatter([]).reach(2, 0.99) == math.inf
 
 
 def test_processes_of_their_own_are_judged_by_their_scatter() -> None:
@@ -146,12 +146,12 @@ def digests(seed: int, factor: float = 1.0, steps: int = 50) -> tuple[StepDigest
 
 
 def test_gradients_within_the_band_of_the_original_agree() -> None:
-    assert digests_differ([digests(0), digests(1)], digests(2)) == ""
-    assert digests_differ([], digests(2)) == "" and digests_differ([digests(0)], ()) == ""
+    assert describe_digest_difference([digests(0), digests(1)], digests(2)) == ""
+    assert describe_digest_difference([], digests(2)) == "" and describe_digest_difference([digests(0)], ()) == ""
 
 
 def test_gradients_beyond_the_band_differ() -> None:
-    said = digests_differ([digests(0), digests(1)], digests(2, 1.1))
+    said = describe_digest_difference([digests(0), digests(1)], digests(2, 1.1))
     assert said.startswith("the norm of the gradients differs in 20 of the first 20 steps")
 
 
@@ -160,22 +160,22 @@ def test_later_steps_of_a_chaotic_training_may_part() -> None:
         replace(one, norm=one.norm * 1.3, loss=(one.loss or 0.0) * 1.04) if one.step > 60 else one
         for one in digests(2, steps=200)
     ]
-    assert digests_differ([digests(0, steps=200)] * 2, parted) == ""
+    assert describe_digest_difference([digests(0, steps=200)] * 2, parted) == ""
 
 
 def test_a_training_that_converges_elsewhere_differs() -> None:
     worse = [replace(one, loss=(one.loss or 0.0) + 0.1) if one.step > 20 else one for one in digests(2, steps=200)]
-    assert "the mean loss of 180 later steps is" in digests_differ([digests(0, steps=200)] * 2, worse)
+    assert "the mean loss of 180 later steps is" in describe_digest_difference([digests(0, steps=200)] * 2, worse)
 
 
 def test_a_loss_that_is_no_number_differs() -> None:
     wrong = [replace(one, loss=math.nan) for one in digests(2)]
-    assert "the loss differs in 20 of the first 20 steps" in digests_differ([digests(0), digests(1)], wrong)
+    assert "the loss differs in 20 of the first 20 steps" in describe_digest_difference([digests(0), digests(1)], wrong)
 
 
 def test_a_parameter_without_gradient_differs() -> None:
     dropped = [replace(one, sums=(0.0, 2.0)) for one in digests(2)]
-    said = digests_differ([digests(0)], dropped)
+    said = describe_digest_difference([digests(0)], dropped)
     assert said == "the gradient of parameter 0 has a norm of 0 instead of 1"
 
 
@@ -223,7 +223,7 @@ def test_one_gpu_is_judged_as_before() -> None:
     trials = [alone("1", ORIGINAL, "", 0.01), alone("2", "a", "", -0.2), alone("3", "a", "", -0.22)]
     trials.append(alone("4", ORIGINAL, "", -0.01))
     gain = judge_alone(trials, "a")
-    reach = student_quantile(2, 1 - 0.001 / 3) * math.sqrt((2 * 0.01**2 + 2 * 0.01**2) / 2)
+    reach = compute_student_quantile(2, 1 - 0.001 / 3) * math.sqrt((2 * 0.01**2 + 2 * 0.01**2) / 2)
     assert gain is not None and (gain.low, gain.high) == pytest.approx(
         (-math.expm1(-0.21 + reach), -math.expm1(-0.21 - reach))
     )
@@ -245,4 +245,4 @@ def test_a_row_is_no_faster_only_if_no_saving_can_hide_in_the_noise(
     share: float, high: float, placebo: float, verdict: str, state: str
 ) -> None:
     gain = MeasuredGain(share, -0.9, high, 0.02, 0.02 * (1 - share), 1, 24, placebo, verdict)
-    assert lost(gain)["state"] == state
+    assert judge_lost_gain(gain)["state"] == state

@@ -16,7 +16,7 @@ from inductor_bench.analysis.optimization.search import (
     NOT_RUN,
     OptimizationSearch,
 )
-from inductor_bench.analysis.optimization.trial_plans import TrialPlan, conflict
+from inductor_bench.analysis.optimization.trial_plans import TrialPlan, have_conflict
 from inductor_bench.analysis.optimization.warming import CompileAhead
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
@@ -164,7 +164,7 @@ def test_two_ways_of_an_optimizer_exclude_each_other() -> None:
         MenuRow(name, name, (ProgramSetting(OPTIMIZER, name, "True"),), "optimizer", SUMS, True, "")
         for name in ("fused", "foreach")
     )
-    assert conflict(fused, foreach) and not conflict(fused, menu_row("a"))
+    assert have_conflict(fused, foreach) and not have_conflict(fused, menu_row("a"))
 
 
 def test_a_variant_with_wrong_numbers_is_never_advised() -> None:
@@ -275,7 +275,7 @@ def seconds_of(text: str) -> float:
 def test_processes_of_its_own_that_had_no_time_say_what_they_take() -> None:
     rows = [menu_row("loader", alternates=False)]
     (row,) = searched(DrawnProgram(0, {"loader": 0.3}), rows, 20.0).rows
-    assert row.state == UNTRIED and row.needs_time and "takes 3 processes of its own, about 18.8 s each" in row.reason
+    assert row.state == UNTRIED and row.needs_time and "takes 3 separate processes, about 18.8 s each" in row.reason
 
 
 def test_what_had_no_time_says_so() -> None:

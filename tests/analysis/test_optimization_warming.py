@@ -9,7 +9,7 @@ import step_runs
 from tried_programs import DrawnProgram, menu_row, searched
 
 from inductor_bench.analysis.optimization.costs import time_of_round
-from inductor_bench.analysis.optimization.warming import CompileAhead, processes_ahead
+from inductor_bench.analysis.optimization.warming import CompileAhead, plan_processes_ahead
 from inductor_bench.records.optimization import CONFIRM, KEPT, PROVE, SCREEN, WARMING, Trial
 from inductor_bench.records.run import Run
 
@@ -149,13 +149,13 @@ def test_a_proof_is_expected_to_take_what_the_ranking_compiled_and_not_a_cold_co
 def test_cores_memory_and_ranks_limit_the_processes() -> None:
     cpu = step_runs.cpu()
     cpu = replace(cpu, environment=replace(cpu.environment, host=replace(cpu.environment.host, memory_bytes=1 << 40)))
-    assert [processes_ahead(cpu, cores, 1).number for cores in (2, 7, 8, 16, 32, 192)] == [0, 0, 2, 4, 8, 8]
-    assert [processes_ahead(cpu, 32, lanes).number for lanes in (2, 4, 8)] == [4, 2, 0]
-    assert processes_ahead(cpu, 4, 1).obstacle == "there are 4 cores, and 8 are needed"
-    assert processes_ahead(cpu, 32, 8).obstacle == "there are 32 cores for 8 GPUs, and 64 are needed"
+    assert [plan_processes_ahead(cpu, cores, 1).number for cores in (2, 7, 8, 16, 32, 192)] == [0, 0, 2, 4, 8, 8]
+    assert [plan_processes_ahead(cpu, 32, lanes).number for lanes in (2, 4, 8)] == [4, 2, 0]
+    assert plan_processes_ahead(cpu, 4, 1).obstacle == "there are 4 cores, and 8 are needed"
+    assert plan_processes_ahead(cpu, 32, 8).obstacle == "there are 32 cores for 8 GPUs, and 64 are needed"
     assert cpu.program is not None and len(cpu.program.ranks) == 1
     ranks = replace(cpu, program=replace(cpu.program, ranks=cpu.program.ranks * 2))
-    assert processes_ahead(ranks, 32, 1) == (0, "the program has several processes")
+    assert plan_processes_ahead(ranks, 32, 1) == (0, "the program has several processes")
 
 
 def test_on_a_gpu_run_as_many_processes_as_its_memory_holds_beside_each_other() -> None:
@@ -167,20 +167,20 @@ def test_on_a_gpu_run_as_many_processes_as_its_memory_holds_beside_each_other() 
         peaks = zip(run.modules, (forward, backward), strict=True)
         return replace(run, modules=tuple(replace(module, peak_memory_bytes=peak) for module, peak in peaks))
 
-    unknown = processes_ahead(with_peaks(None, None), 64, 1)
+    unknown = plan_processes_ahead(with_peaks(None, None), 64, 1)
     assert unknown == (0, "the RUN does not say how much memory the program takes")
-    assert processes_ahead(with_peaks(1 << 20, 1 << 20), 64, 1) == (8, "")
-    estimated = processes_ahead(with_peaks(1 << 29, 1 << 29), 64, 1)
+    assert plan_processes_ahead(with_peaks(1 << 20, 1 << 20), 64, 1) == (8, "")
+    estimated = plan_processes_ahead(with_peaks(1 << 29, 1 << 29), 64, 1)
     assert estimated.number == 6, "twelve blocks forward and backward: 12 GiB"
-    assert processes_ahead(with_peaks(4 << 30, 4 << 30), 64, 1).obstacle.endswith("two would not fit into memory")
+    assert plan_processes_ahead(with_peaks(4 << 30, 4 << 30), 64, 1).obstacle.endswith("two would not fit into memory")
 
     def with_peak(peak: int) -> Run:
         assert run.program is not None
         known = with_peaks(4 << 30, 4 << 30)
         return replace(known, program=replace(run.program, peak_memory_bytes=peak))
 
-    assert processes_ahead(with_peak(15 << 30), 64, 1) == (5, ""), "measured, and not estimated"
-    assert processes_ahead(with_peak(50 << 30), 64, 1).number == 0
+    assert plan_processes_ahead(with_peak(15 << 30), 64, 1) == (5, ""), "measured, and not estimated"
+    assert plan_processes_ahead(with_peak(50 << 30), 64, 1).number == 0
 
 
 def test_a_search_says_why_nothing_was_compiled_ahead() -> None:

@@ -14,16 +14,16 @@ import step_runs
 from inline import change
 
 from inductor_bench.analysis.findings.finding import Assumption, KernelPlace
-from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
-from inductor_bench.analysis.findings.rule_table import findings, saving_s
+from inductor_bench.analysis.findings.rule_table import find_saving_s, list_findings
 from inductor_bench.analysis.ledger import GraphName, Steps, account
 from inductor_bench.analysis.optimization.menu import make_menu
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.analysis.simulation.fitting import SimulatedSaving
-from inductor_bench.analysis.simulation.predictions import QueuedStep, Simulator, with_predictions
+from inductor_bench.analysis.simulation.predictions import QueuedStep, Simulator, add_predictions
 from inductor_bench.analysis.simulation.profiled_queue import queue_of
-from inductor_bench.analysis.step_costs import kernels_save, replay_limit_s
+from inductor_bench.analysis.step_costs import is_worth_faster_kernels, replay_limit_s
 from inductor_bench.records.base import Category
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import (
@@ -110,7 +110,7 @@ def part_of(name: str, kind: str, label: str) -> Part:
 
 def predicted(name: str) -> Run:
     run, step = recorded(name)
-    return with_predictions(run, step, simulator_of(name).fitted)
+    return add_predictions(run, step, simulator_of(name).fitted)
 
 
 def test_kernels_of_replays_save_the_step_what_they_save_the_device() -> None:
@@ -121,17 +121,17 @@ def test_kernels_of_replays_save_the_step_what_they_save_the_device() -> None:
         saving = kernel.saving
         assert saving.step_saving_s == pytest.approx((kernel.step_time_s or 0) / 2, rel=0.05)
         assert saving.device_saving_s == pytest.approx(saving.step_saving_s, rel=0.05)
-    assert kernels_save(run)
+    assert is_worth_faster_kernels(run)
 
 
 def test_kernels_behind_a_busy_host_save_nothing_until_the_host_is_faster() -> None:
     run = predicted("breaks")
     kernels = [kernel for module in run.modules for kernel in module.kernels if kernel.saving.device_saving_s]
-    assert kernels and not kernels_save(run)
+    assert kernels and not is_worth_faster_kernels(run)
     for kernel in kernels:
         assert kernel.saving.step_saving_s is not None and kernel.saving.device_saving_s is not None
         assert kernel.saving.step_saving_s < 0.1 * kernel.saving.device_saving_s
-    lead = headline(run)
+    lead = write_first_line(run)
     assert lead is not None and lead.text.endswith("Faster kernels shorten the step only once the host is faster")
     assert not [one for one in next_commands(run, "RUN") if "--autotune" in one.command]
 
@@ -190,12 +190,12 @@ def test_replays_that_were_not_measured_save_of_the_recorded_step_what_they_real
 
 def test_unmeasured_graphs_are_the_first_finding_of_the_recorded_step_and_what_is_tried_first() -> None:
     run, step = trainer()
-    found = with_predictions(run, step, simulator_of("trainer").fitted)
-    first, lead = findings(found)[0], headline(found)
+    found = add_predictions(run, step, simulator_of("trainer").fitted)
+    first, lead = list_findings(found)[0], write_first_line(found)
     assert first.kind == "cuda-graphs-unused" and first.prediction is not None
     assert "are launched kernel by kernel, 847 launches a step: try mode='reduce-overhead'" in first.text
     assert lead is not None and "Could save: CUDA graphs 4" in lead.text
-    assert "host-pace" not in {one.kind for one in findings(found)}
+    assert "host-pace" not in {one.kind for one in list_findings(found)}
     rows = {row.slug: row for row in make_menu(StepFacts(found))}
     saving = first.prediction
     assert rows["cudagraphs"].bound == pytest.approx((saving.saving_s + saving.uncertainty_s) / step.step_time_s)
@@ -205,7 +205,7 @@ def test_unmeasured_graphs_are_the_first_finding_of_the_recorded_step_and_what_i
 def test_graphs_that_cannot_be_replayed_are_not_advised_without_a_measurement(stands_in_the_way: str) -> None:
     run, _ = trainer()
     assert run.program is not None
-    assert "cuda-graphs-unused" in {one.kind for one in findings(run)}
+    assert "cuda-graphs-unused" in {one.kind for one in list_findings(run)}
     parts = run.program.parts
     changed = {
         "dynamic": replace(run, modules=tuple(replace(one, dynamic=True) for one in run.modules)),
@@ -217,14 +217,14 @@ def test_graphs_that_cannot_be_replayed_are_not_advised_without_a_measurement(st
             run, parts=tuple(replace(one, refusal="cpu device (x)" if one.kind == GRAPH else "") for one in parts)
         ),
     }[stands_in_the_way]
-    assert "cuda-graphs-unused" not in {one.kind for one in findings(changed)}
+    assert "cuda-graphs-unused" not in {one.kind for one in list_findings(changed)}
 
 
 def test_replays_of_small_graphs_that_save_nothing_are_not_advised() -> None:
     run, step = recorded("breaks")
     slugs = tuple(module.slug for module in run.modules)
     assert simulator_of("breaks").saving(Assumption(graphs=slugs)).time_s < 0.05 * step.step_time_s
-    assert "cuda-graphs-unused" not in {one.kind for one in findings(predicted("breaks"))}
+    assert "cuda-graphs-unused" not in {one.kind for one in list_findings(predicted("breaks"))}
 
 
 def test_a_host_that_does_less_saves_no_more_than_the_device_waits_for_it() -> None:
@@ -248,11 +248,11 @@ def test_replays_save_no_more_than_launches_take_by_samples() -> None:
 
 def test_findings_are_in_the_order_of_what_they_save() -> None:
     run = predicted("breaks")
-    advice = [one for one in findings(run) if one.level == "advice"]
+    advice = [one for one in list_findings(run) if one.level == "advice"]
     assert advice and all(one.prediction is not None for one in advice if one.assumed != Assumption())
-    savings = [saving_s(one, run) for one in advice if one.kind != "host-pace"]
+    savings = [find_saving_s(one, run) for one in advice if one.kind != "host-pace"]
     assert savings == sorted(savings, reverse=True)
-    assert len({one.id for one in findings(run)}) == len(findings(run))
+    assert len({one.id for one in list_findings(run)}) == len(list_findings(run))
 
 
 def test_ids_do_not_depend_on_times() -> None:
@@ -260,17 +260,19 @@ def test_ids_do_not_depend_on_times() -> None:
     assert run.program is not None
     parts = tuple(replace(part, time_s=part.time_s * 1.01) for part in run.program.parts)
     longer = replace(run, program=replace(run.program, parts=parts, step_time_s=run.program.step_time_s * 1.01))
-    assert {one.id for one in findings(run)} == {one.id for one in findings(longer)}
+    assert {one.id for one in list_findings(run)} == {one.id for one in list_findings(longer)}
 
 
 def test_a_setting_that_can_be_tried_is_in_the_record() -> None:
-    run = with_predictions(step_runs.cpu(), None, None)
+    run = add_predictions(step_runs.cpu(), None, None)
     assert run.program is not None and all(one.device_saving_s is None for one in run.program.predictions)
     changes = {
-        (one.kind, change.setting, change.value) for one in findings(step_runs.transformer()) for change in one.changes
+        (one.kind, change.setting, change.value)
+        for one in list_findings(step_runs.transformer())
+        for change in one.changes
     }
     assert ("eager-optimizer", "AdamW.fused", "True") in changes
-    waits = [one for one in findings(step_runs.transformer()) if one.kind == "synchronisations"]
+    waits = [one for one in list_findings(step_runs.transformer()) if one.kind == "synchronisations"]
     assert waits[0].changes[0].kind == "line" and waits[0].changes[0].source == step_runs.line(47)
 
 

@@ -11,10 +11,10 @@ from finding_examples import SMALL_GRAPHS
 from inline import change
 
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Assumption, Finding
-from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import try_command
-from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings, saving_s
-from inductor_bench.analysis.findings.step_phrases import step_words
+from inductor_bench.analysis.findings.rule_table import STEP_RULES, find_saving_s, list_findings
+from inductor_bench.analysis.findings.step_phrases import describe_step
 from inductor_bench.records.code import CompilePhase, MachineLoad, SourceLine
 from inductor_bench.records.run import (
     ALLOCATING,
@@ -48,17 +48,17 @@ MISLEADING = {"launch-bound", "host-bound", "cuda-graph", "gaps", "host-share", 
 
 
 def the(run: Run, kind: str) -> Finding:
-    found = [finding for finding in findings(run) if finding.kind == kind]
+    found = [finding for finding in list_findings(run) if finding.kind == kind]
     assert len(found) == 1, f"{kind}: {found}"
     return found[0]
 
 
 def kinds(run: Run, level: str = "") -> set[str]:
-    return {finding.kind for finding in findings(run) if not level or finding.level == level}
+    return {finding.kind for finding in list_findings(run) if not level or finding.level == level}
 
 
 def lead(run: Run) -> str:
-    found = headline(run)
+    found = write_first_line(run)
     assert found is not None and found.kind == "step"
     return found.text
 
@@ -95,8 +95,8 @@ def test_a_host_that_sets_the_pace_is_named_with_its_work() -> None:
         "19.8 ms a step (optimizer steps; 20 timed): the host sets the pace, GPU busy 76%: idle 24% (4.80 ms; "
         "launching 8%, Python 8%), backward 41%, forward 21%, SGD 14%"
     )
-    kernels = [finding for finding in findings(step_runs.host_paced()) if finding.kernels]
-    assert kernels and all(saving_s(finding, step_runs.host_paced()) == 0 for finding in kernels), (
+    kernels = [finding for finding in list_findings(step_runs.host_paced()) if finding.kernels]
+    assert kernels and all(find_saving_s(finding, step_runs.host_paced()) == 0 for finding in kernels), (
         "they win nothing now"
     )
     assert "host-pace" not in kinds(step_runs.host_paced()), "other findings name what the device waits for"
@@ -128,7 +128,7 @@ def test_times_of_a_busy_machine_promise_no_saving() -> None:
 def test_cuda_graphs_in_use_are_never_advised() -> None:
     run = step_runs.decode()
     assert the(run, "cuda-graphs-in-use").text == "CUDA graphs replay decode (each call)"
-    assert not any("reduce-overhead" in finding.text for finding in findings(run)) and "reduce-" not in lead(run)
+    assert not any("reduce-overhead" in finding.text for finding in list_findings(run)) and "reduce-" not in lead(run)
     some = [replace(run.program.parts[0], calls=4, replays=3)] if run.program else []
     assert "3 of 4 calls" in the(with_parts(some, step_s=0.7e-3), "cuda-graphs-in-use").text
 
@@ -394,7 +394,7 @@ def test_steps_of_a_few_kinds_are_told_apart() -> None:
         "(no graph); the figures are their means"
     )
     assert run.program is not None
-    assert " a step (optimizer steps; 20 timed of 3 kinds)" in step_words(run.program)
+    assert " a step (optimizer steps; 20 timed of 3 kinds)" in describe_step(run.program)
     alike = tuple(replace(kind, time_s=4e-3) for kind in kinds_of_steps)
     assert "kinds" not in the(with_program(run, step_kinds=alike), "unsteady-steps").text, "they take the same time"
 
@@ -407,7 +407,7 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
         "figures are for the level of the profiled steps"
     )
     assert run.program is not None
-    assert step_words(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed)"
+    assert describe_step(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed)"
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_the_first_line_tells_the_loops_of_a_step() -> None:
     )
     run = with_program(step_runs.transformer(), step_time_s=19.3e-3, stretches=stretches)
     assert run.program is not None
-    words = step_words(run.program)
+    words = describe_step(run.program)
     assert words.endswith(" = forward 2.70 ms + 24 x (forward-2 + forward-3) 0.684 ms + 0.184 ms between")
 
 
@@ -493,10 +493,12 @@ def test_collectives_win_nothing_while_the_host_sets_the_pace_unless_a_simulatio
     parts = [Part(GRAPH, "g", 1, 5e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 1e-3, 0, 1e-3)]
     idle = with_parts([*parts, Part(IDLE, LAUNCHING, 9, 4e-3, 0)], step_s=10e-3)
     found = the(idle, "collectives")
-    assert found.level == "advice" and saving_s(found, idle) == 0.0
-    assert saving_s(the(busy := with_parts(parts, step_s=6e-3), "collectives"), busy) == 1e-3
+    assert found.level == "advice" and find_saving_s(found, idle) == 0.0
+    assert find_saving_s(the(busy := with_parts(parts, step_s=6e-3), "collectives"), busy) == 1e-3
     predicted = (Prediction(found.key, found.kind, 0.4e-3, 0.1e-3, 1e-3),)
-    assert saving_s(the(simulated := with_program(idle, predictions=predicted), "collectives"), simulated) == 0.4e-3
+    assert (
+        find_saving_s(the(simulated := with_program(idle, predictions=predicted), "collectives"), simulated) == 0.4e-3
+    )
 
 
 def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
@@ -553,14 +555,14 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
 def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:
     run = build.mixnet()
     timed = replace(run, program=Program(62e-3, (62e-3,) * 3, MARKS))
-    old, new = headline(run), headline(timed)
-    few = {found.kind for found in findings(timed)} - {found.kind for found in findings(run)}
+    old, new = write_first_line(run), write_first_line(timed)
+    few = {found.kind for found in list_findings(timed)} - {found.kind for found in list_findings(run)}
     assert old is not None and new is not None and few == {"few-steps"}
     lead = "62.0 ms a step (marked by the program; 3 timed), not profiled; its graphs by themselves: "
     assert new == replace(old, text=lead + old.text)
-    told = headline(with_program(timed, unprofiled="it takes 7 steps: run 4 more"))
+    told = write_first_line(with_program(timed, unprofiled="it takes 7 steps: run 4 more"))
     assert told is not None and "not profiled (it takes 7 steps: run 4 more); its graphs by themselves: " in told.text
-    stepless = headline(replace(run, capture=replace(run.capture, no_steps="none was recognised")))
+    stepless = write_first_line(replace(run, capture=replace(run.capture, no_steps="none was recognised")))
     lead = "no step was timed (none was recognised); its graphs by themselves: "
     assert stepless == replace(old, text=lead + old.text)
 
@@ -645,7 +647,7 @@ def test_a_wait_that_makes_the_host_late_is_reported_if_the_step_is_shorter_with
         predictions = (Prediction(unknown.key, unknown.kind, seconds, 0.1e-3),)
         found = [
             one
-            for one in findings(with_parts(parts, waits=(WAIT,), predictions=predictions))
+            for one in list_findings(with_parts(parts, waits=(WAIT,), predictions=predictions))
             if one.kind == "synchronisations"
         ]
         assert [one.level for one in found] == ([level] if level else [])
@@ -687,7 +689,7 @@ def test_a_program_that_recompiles_all_the_time_is_told_that_first() -> None:
     run = replace(step_runs.host_paced(), capture=Capture(recompiles=(text,) * 5))
     assert run.program is not None
     run = replace(run, program=replace(run.program, parts=()))
-    found = headline(run)
+    found = write_first_line(run)
     assert found is not None and found.kind == "recompiles" and "not profiled; 5 recompilations" in found.text
     assert "launch-bound" not in kinds(run)
 

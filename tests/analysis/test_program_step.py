@@ -18,8 +18,8 @@ import run_builder
 from inductor_bench.analysis.analyse import analyse
 from inductor_bench.analysis.evidence_files import EvidenceFiles
 from inductor_bench.analysis.kernel_aggregation import OwnTime, StepUse
-from inductor_bench.analysis.ledger import uses_of
-from inductor_bench.analysis.program_step import DescribedProgram, describe_program, with_notes
+from inductor_bench.analysis.ledger import find_uses
+from inductor_bench.analysis.program_step import DescribedProgram, add_notes, describe_program
 from inductor_bench.records.base import Category
 from inductor_bench.records.evidence import ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
@@ -198,20 +198,20 @@ def test_kernels_that_leave_no_events_get_their_own_time() -> None:
     rows = (own("seen", 2, 5e-6), own("unseen", 3, 7e-6))
     parts = [Part("graph", "forward", 4, 1e-3, 1.0, graph="forward")]
     uses = {("forward", rows[0].key): StepUse(8, 9e-6)}
-    assert uses_of("forward", rows, parts, uses, estimate=True) == [
+    assert find_uses("forward", rows, parts, uses, estimate=True) == [
         StepUse(8, 9e-6),
         StepUse(12, pytest.approx(28e-6), True),
     ]
-    assert uses_of("forward", rows, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
+    assert find_uses("forward", rows, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
     short = [replace(parts[0], time_s=18.5e-6)]
-    fitted = uses_of("forward", rows, short, uses, estimate=True)
+    fitted = find_uses("forward", rows, short, uses, estimate=True)
     assert [use.time_s for use in fitted] == [pytest.approx(4.5e-6), pytest.approx(14e-6)]
 
 
 @pytest.mark.parametrize("unseen", [0, 1, 2])
 def test_the_record_notes_only_kernels_that_the_trace_of_the_steps_does_not_show(unseen: int, tmp_path: Path) -> None:
     program = described(tmp_path, observation()).program
-    said = [note for note in with_notes(program, unseen, None).notes if "does not show" in note]
+    said = [note for note in add_notes(program, unseen, None).notes if "does not show" in note]
     counted = {1: "does not show 1 kernel of", 2: "does not show 2 kernels of"}
     assert [counted[unseen] in note for note in said] == [True] * bool(unseen)
 
@@ -219,6 +219,6 @@ def test_the_record_notes_only_kernels_that_the_trace_of_the_steps_does_not_show
 def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:
     rows = tuple(own(name, 1, 5e-6, "aten.mm") for name in ("gemm_a", "gemm_b"))
     uses = {("forward", (Category.CPP, name, "aten.mm")): StepUse(2, 9e-6) for name in ("gemm_a", "gemm_c")}
-    assert uses_of("forward", rows, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
+    assert find_uses("forward", rows, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
     elsewhere = {("backward", key): use for (_, key), use in uses.items()}
-    assert uses_of("forward", rows, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2
+    assert find_uses("forward", rows, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2

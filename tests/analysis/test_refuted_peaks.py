@@ -7,7 +7,7 @@ from dataclasses import replace
 import run_builder as build
 from quiet_runs import run_of, with_kernel
 
-from inductor_bench.analysis.roofline import rates_of, refuted_roofs, without_bounds
+from inductor_bench.analysis.roofline import find_refuted_roofs, leave_out_bounds, list_rates
 from inductor_bench.records.module import Kernel, RooflineResult
 from inductor_bench.records.run import Run
 
@@ -16,11 +16,11 @@ BEYOND = {"bound": "cache", "peak_share": None, "gain_limit_s": 0.0, "bandwidth"
 
 
 def roofs(run: Run) -> frozenset[tuple[str, str]]:
-    return refuted_roofs(rates_of(run.modules), run.peaks)
+    return find_refuted_roofs(list_rates(run.modules), run.peaks)
 
 
 def kernels(run: Run) -> tuple[Kernel, ...]:
-    return tuple(kernel for module in without_bounds(run.modules, roofs(run)) for kernel in module.kernels)
+    return tuple(kernel for module in leave_out_bounds(run.modules, roofs(run)) for kernel in module.kernels)
 
 
 def beside(run: Run, bound: str) -> Run:

@@ -9,15 +9,15 @@ import pytest
 from h200 import activities_of, source_of, text_of
 
 from inductor_bench.analysis.call_work import fit_uses
-from inductor_bench.analysis.kernel_aggregation import dram_part
+from inductor_bench.analysis.kernel_aggregation import compute_dram_bytes
 from inductor_bench.analysis.residence import (
     DEVICE_CACHE,
     HOST_CACHE,
     EagerBytes,
     StepCall,
     Traffic,
-    dram_shares,
-    step_traffic,
+    compute_dram_shares,
+    simulate_step_traffic,
 )
 from inductor_bench.records.code import BufferUse, ModuleBuffers
 from inductor_bench.source.static_calls import read_buffers
@@ -44,7 +44,7 @@ def near(**fields: float) -> Traffic:
 
 
 def traffic_of(buffers: ModuleBuffers) -> list[Traffic]:
-    (calls,) = step_traffic([StepCall(0, buffers)], CACHE)
+    (calls,) = simulate_step_traffic([StepCall(0, buffers)], CACHE)
     return [call or Traffic() for call in calls]
 
 
@@ -92,7 +92,7 @@ def test_written_bytes_go_to_dram_in_the_call_that_writes_them() -> None:
 def test_a_cpu_keeps_what_is_written_while_it_fits() -> None:
     def calls_of(size: int) -> list[Traffic]:
         buffers = graph((write("x", size),), (read("x", size), write("y", size)), (read("y", size), write("x", size)))
-        (found,) = step_traffic([StepCall(0, buffers)], 100, HOST_CACHE)
+        (found,) = simulate_step_traffic([StepCall(0, buffers)], 100, HOST_CACHE)
         return [call or Traffic() for call in found]
 
     assert [call.dram_bytes for call in calls_of(40)] == [0, 0, 0]
@@ -103,38 +103,38 @@ def test_addresses_link_the_results_of_one_graph_to_the_arguments_of_another() -
     forward = graph((read("w", 500), write("saved", 50)), inputs=("w",), outputs=("saved",))
     backward = graph((read("primal", 50),), inputs=("primal",))
     pair = [StepCall("f", forward, (1,), (2,)), StepCall("b", backward, (2,), ())]
-    linked = step_traffic(pair, CACHE)[1][0]
+    linked = simulate_step_traffic(pair, CACHE)[1][0]
     assert linked is not None and linked.cache_read > 1
     unlinked = [replace(call, inputs=(), outputs=()) for call in pair]
-    assert step_traffic(unlinked, CACHE)[1][0] == near(dram_read=50)
+    assert simulate_step_traffic(unlinked, CACHE)[1][0] == near(dram_read=50)
 
 
 def test_blocks_that_share_a_graph_have_weights_of_their_own() -> None:
     block = graph((read("w", 60),), inputs=("w",))
     for addresses in ((1, 2, 3), ()):
         step = [StepCall("block", block, addresses[place : place + 1]) for place in range(3)]
-        assert step_traffic(step, CACHE) == ((Traffic(dram_read=60),),) * 3
+        assert simulate_step_traffic(step, CACHE) == ((Traffic(dram_read=60),),) * 3
     shared = [StepCall("block", block, (1,))] * 3
-    assert step_traffic(shared, CACHE) == ((Traffic(cache_read=60),),) * 3
+    assert simulate_step_traffic(shared, CACHE) == ((Traffic(cache_read=60),),) * 3
 
 
 def test_the_memory_within_one_graph_serves_the_next() -> None:
     block = graph((write("t", 60),), (read("t", 60),))
-    found = step_traffic([StepCall("a", block), StepCall("b", block)], CACHE)
+    found = simulate_step_traffic([StepCall("a", block), StepCall("b", block)], CACHE)
     assert sum(one.dram_read for calls in found for one in calls if one) == 0
 
 
 def test_eager_bytes_between_graphs_evict() -> None:
     block = graph((read("w", 60),), inputs=("w",))
-    assert step_traffic([StepCall(0, block), EagerBytes(10)], CACHE)[0][0] == Traffic(cache_read=60)
-    assert step_traffic([StepCall(0, block), EagerBytes(500)], CACHE)[0][0] == Traffic(dram_read=60)
+    assert simulate_step_traffic([StepCall(0, block), EagerBytes(10)], CACHE)[0][0] == Traffic(cache_read=60)
+    assert simulate_step_traffic([StepCall(0, block), EagerBytes(500)], CACHE)[0][0] == Traffic(dram_read=60)
 
 
 def test_calls_with_unknown_buffers_have_no_traffic_and_no_share() -> None:
     step = [StepCall("g", ModuleBuffers((None, (read("w", 500),)), ("w",)))] * 2
-    traffic = step_traffic(step, CACHE)
+    traffic = simulate_step_traffic(step, CACHE)
     assert traffic[0][0] is None
-    assert dram_shares(step, traffic) == {"g": {1: pytest.approx(1.0)}}
+    assert compute_dram_shares(step, traffic) == {"g": {1: pytest.approx(1.0)}}
 
 
 def test_a_kernels_part_is_the_mean_of_its_call_sites_by_time() -> None:
@@ -142,10 +142,10 @@ def test_a_kernels_part_is_the_mean_of_its_call_sites_by_time() -> None:
     sites = [one.call.index for one in activities if one.call is not None]
     times = [one.duration_s for one in activities]
     shares = {sites[0]: 1.0, sites[1]: 0.0}
-    assert dram_part(8.0, activities, shares) == pytest.approx(8 * times[0] / sum(times))
-    assert dram_part(8.0, activities, {sites[0]: 1.0}) is None
-    assert dram_part(8.0, activities, {}) is None
-    assert dram_part(None, activities, shares) is None
+    assert compute_dram_bytes(8.0, activities, shares) == pytest.approx(8 * times[0] / sum(times))
+    assert compute_dram_bytes(8.0, activities, {sites[0]: 1.0}) is None
+    assert compute_dram_bytes(8.0, activities, {}) is None
+    assert compute_dram_bytes(None, activities, shares) is None
 
 
 def test_a_kernel_touches_of_a_large_buffer_what_inductor_counts() -> None:
@@ -167,18 +167,18 @@ def recorded(name: str, graph_number: int) -> StepCall:
 
 def test_a_training_step_of_a_convnet_is_plausible_and_quick() -> None:
     step = [recorded("mixnet_l_p10/forward", 0), recorded("mixnet_l_p10/backward", 1)]
-    traffic = [one for calls in step_traffic(step, 50 << 20) for one in calls if one is not None]
+    traffic = [one for calls in simulate_step_traffic(step, 50 << 20) for one in calls if one is not None]
     moved = sum(one.touched_bytes for one in traffic)
     dram = sum(one.dram_bytes for one in traffic)
     # Activations of batch 128 are larger than the cache, yet some consumers follow their producers.
     assert 50e9 < moved < 80e9
     assert 0.7 * moved < dram < 0.95 * moved
     assert all(one.dram_bytes <= one.touched_bytes for one in traffic)
-    assert sum(one.dram_read for calls in step_traffic(step, 1 << 40) for one in calls if one) < 0.05 * moved
+    assert sum(one.dram_read for calls in simulate_step_traffic(step, 1 << 40) for one in calls if one) < 0.05 * moved
 
     many = step * 18
     touches = sum(len(uses) for call in many for uses in call.buffers.calls if uses)
     assert touches > 100_000
     before = time.process_time()
-    step_traffic(many, 50 << 20)
+    simulate_step_traffic(many, 50 << 20)
     assert time.process_time() - before < 2.0  # 0.6 s on a machine with two cores

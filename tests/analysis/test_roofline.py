@@ -12,9 +12,9 @@ from inductor_bench.analysis.roofline import (
     MATRIX_SPREAD,
     SPREAD,
     TimedWork,
+    find_matrix_roof,
     judge_groups,
     judge_kernel,
-    matrix_roof,
 )
 from inductor_bench.records.module import LeastWork, RooflineResult
 from inductor_bench.records.run import Peaks
@@ -124,9 +124,9 @@ def test_float32_products_use_tf32_only_if_that_is_known() -> None:
     work = timed(time_s=1.0, calls=1, moved_bytes=1e9, flops=5e12, dtype="float32")
     assert judge_kernel(work, GPU).peak_share == pytest.approx(0.5)
     assert judge_kernel(replace(work, work=replace(work.work, dtype="tf32")), GPU).peak_share == pytest.approx(0.1)
-    assert matrix_roof("float32", CPU, tf32=True) == 1e11
-    assert matrix_roof("float8_e4m3fn", GPU) == matrix_roof("float8_e5m2", GPU) == 2e14
-    assert matrix_roof(None, GPU) is None
+    assert find_matrix_roof("float32", CPU, tf32=True) == 1e11
+    assert find_matrix_roof("float8_e4m3fn", GPU) == find_matrix_roof("float8_e5m2", GPU) == 2e14
+    assert find_matrix_roof(None, GPU) is None
 
 
 def test_an_unmeasured_matrix_rate_leaves_the_bound_unknown() -> None:

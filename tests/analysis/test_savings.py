@@ -10,10 +10,10 @@ from inductor_bench.analysis.statistics import (
     CONFIDENCE,
     VERDICT_CONFIDENCE,
     TimedStep,
+    compute_median_interval,
     device_confirms,
     judge_processes,
     measure_saving,
-    median_interval,
 )
 from inductor_bench.records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from inductor_bench.worker.capture.pin_comparison import PROFILED_COUNTS, TIMED_COUNTS, count_steps, is_tuned
@@ -67,8 +67,8 @@ def test_few_steps_decide_nothing() -> None:
 def test_a_saving_of_which_only_the_shown_interval_is_sure_is_undecided() -> None:
     differences = [1e-3] * 15 + [-1e-3] * 4
     samples = [TimedStep(tuned, time) for one in differences for tuned, time in ((False, 10e-3 + one), (True, 10e-3))]
-    shown = median_interval(differences, CONFIDENCE)
-    surer = median_interval(differences, VERDICT_CONFIDENCE)
+    shown = compute_median_interval(differences, CONFIDENCE)
+    surer = compute_median_interval(differences, VERDICT_CONFIDENCE)
     assert shown[0] > 0 > surer[0], "the example is one"
     saving = measure_saving(samples)
     assert saving is not None and (saving.low_s, saving.verdict) == (pytest.approx(shown[0]), UNDECIDED)

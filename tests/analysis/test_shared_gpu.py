@@ -9,10 +9,10 @@ import pytest
 import step_runs
 
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
-from inductor_bench.analysis.findings.rule_table import findings
-from inductor_bench.analysis.gpu_sharing import other_work, others_words
+from inductor_bench.analysis.findings.rule_table import list_findings
+from inductor_bench.analysis.gpu_sharing import describe_other_work, find_other_work
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.analysis.step_costs import host_sets_pace
 from inductor_bench.records.base import OtherProcess
@@ -21,8 +21,8 @@ from inductor_bench.records.evidence import GpuSharing
 from inductor_bench.records.run import IDLE, QUEUED, OtherWork, Part, RankSteps, Run
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import DEFAULT_VIEW
-from inductor_bench.report.markdown import document_markdown
-from inductor_bench.report.run.run_document import answer_document, run_document
+from inductor_bench.report.markdown import render_markdown
+from inductor_bench.report.run.run_document import make_answer_document, run_document
 from inductor_bench.report.run.run_summary import run_summary
 
 GIB = 1 << 30
@@ -57,14 +57,14 @@ STEPS = RankSteps(
 def test_what_the_driver_says_decides_whether_others_used_the_gpu(
     sharing: GpuSharing | None, found: OtherWork | None
 ) -> None:
-    assert other_work(STEPS, sharing, alone=True) == found
+    assert find_other_work(STEPS, sharing, alone=True) == found
 
 
 def test_unnamed_work_is_not_that_of_others_if_it_may_be_that_of_another_rank_or_nothing_was_profiled() -> None:
     hidden = GpuSharing(busy=0.95, held_bytes=9 * GIB)
-    assert other_work(STEPS, hidden, alone=False) is None
-    assert other_work(replace(STEPS, busy_time_s=None), hidden, alone=True) is None
-    assert other_work(STEPS, GpuSharing((PYTHON,)), alone=False) is not None
+    assert find_other_work(STEPS, hidden, alone=False) is None
+    assert find_other_work(replace(STEPS, busy_time_s=None), hidden, alone=True) is None
+    assert find_other_work(STEPS, GpuSharing((PYTHON,)), alone=False) is not None
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_unnamed_work_is_not_that_of_others_if_it_may_be_that_of_another_rank_or
     ],
 )
 def test_who_used_it_is_named_as_far_as_it_is_known(work: OtherWork, words: str) -> None:
-    assert others_words(work, "its steps") == words
+    assert describe_other_work(work, "its steps") == words
 
 
 def test_that_others_used_the_gpu_comes_first_and_nothing_is_advised_against_idle_time() -> None:
     alone, shared = step_runs.host_paced(), step_runs.shared()
-    silent = {one.kind for one in findings(alone)} - {one.kind for one in findings(shared)}
+    silent = {one.kind for one in list_findings(alone)} - {one.kind for one in list_findings(shared)}
     assert silent >= {"cuda-graphs-unused", "data-loading"} and host_sets_pace(alone)
-    first, *others = findings(shared)
+    first, *others = list_findings(shared)
     assert (first.kind, first.level) == ("shared-gpu", "caution") and "python, pid 1234, 35% of the time" in first.text
     assert not any("host sets the pace" in one.text or "launch gaps" in one.text for one in others)
     assert not any(one.assumed.idle or one.assumed.graphs or one.assumed.gaps for one in others)
 
 
 def test_the_first_line_says_neither_who_sets_the_pace_nor_what_could_be_saved() -> None:
-    lead = headline(step_runs.shared())
+    lead = write_first_line(step_runs.shared())
     assert lead is not None and lead.text.endswith(
         "GPU shared with another program, busy 76% with this one: backward 41%, forward 21%, SGD 14%, idle or "
         "another's 24% (4.80 ms)"
@@ -107,16 +107,16 @@ def test_a_step_that_was_not_profiled_says_it_too() -> None:
     run = step_runs.shared()
     assert run.program is not None
     bare = replace(run, program=replace(run.program, parts=()))
-    assert findings(bare)[0].kind == "shared-gpu"
+    assert list_findings(bare)[0].kind == "shared-gpu"
 
 
-@pytest.mark.parametrize("document", [run_document, answer_document])
+@pytest.mark.parametrize("document", [run_document, make_answer_document])
 def test_the_screen_says_it_once_right_below_the_first_line(document: Callable[[Run], Document]) -> None:
-    text = " ".join(document_markdown(document(step_runs.shared())).split())
+    text = " ".join(render_markdown(document(step_runs.shared())).split())
     lead, _, rest = text.partition("idle or another's 24% (4.80 ms)")
     assert lead and rest.lstrip(".* ").startswith("Another process used the GPU during these steps (python, pid 1234")
     assert text.count("pid 1234") == 1
-    assert "pid 1234" not in document_markdown(document(step_runs.host_paced()))
+    assert "pid 1234" not in render_markdown(document(step_runs.host_paced()))
 
 
 def test_the_summary_begins_with_it() -> None:

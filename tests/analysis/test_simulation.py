@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inductor_bench.analysis.simulation.fitting import FittedQueue, TimedCalls, fit, saving_of, saving_of_durations
+from inductor_bench.analysis.simulation.fitting import (
+    FittedQueue,
+    TimedCalls,
+    compute_saving,
+    compute_saving_of_durations,
+    fit,
+)
 from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
     AT_ONCE,
@@ -26,14 +32,14 @@ from inductor_bench.analysis.simulation.queue import (
     QueuedWork,
     Replay,
     StepQueue,
-    as_graphs,
-    host_time_s,
-    on_another_stream,
+    compute_host_time_s,
+    move_to_another_stream,
+    remove_host_time,
+    remove_tasks,
+    remove_waits,
+    replay_as_graphs,
+    scale_durations,
     simulate,
-    with_durations,
-    without_host_time,
-    without_waits,
-    without_works,
 )
 from inductor_bench.records.run import ALLOCATING
 from inductor_bench.trace.program_trace import read_program_trace
@@ -108,7 +114,7 @@ def test_kernels_at_half_win_half_of_a_step_of_the_device_and_nothing_of_one_of_
     name: str, wins: float
 ) -> None:
     found = fitted(name)
-    half = saving_of_durations(found, dict.fromkeys(range(len(found.queue.works)), 0.5))
+    half = compute_saving_of_durations(found, dict.fromkeys(range(len(found.queue.works)), 0.5))
     assert half.time_s / found.step_time_s == pytest.approx(wins, abs=0.02)
     device_s = sum(work.duration_s for work in found.queue.works) / found.queue.steps
     assert half.device_s == pytest.approx(device_s / 2, rel=0.12)
@@ -141,7 +147,7 @@ def test_a_step_of_the_host_takes_the_hosts_time_whatever_its_kernels_take() -> 
     queue = one_stream([2.0] * 20, before=9.0)
     assert simulate(queue).mean_s == pytest.approx(20 * 10.0)
     found = fit(queue, 200.0)
-    saved = saving_of_durations(found, dict.fromkeys(range(20), 0.5))
+    saved = compute_saving_of_durations(found, dict.fromkeys(range(20), 0.5))
     assert saved.time_s == pytest.approx(0.0, abs=1e-9)
     assert saved.device_s == pytest.approx(20.0)
 
@@ -149,15 +155,15 @@ def test_a_step_of_the_host_takes_the_hosts_time_whatever_its_kernels_take() -> 
 def test_a_step_of_the_device_wins_all_that_its_kernels_win_until_the_host_is_the_limit() -> None:
     queue = one_stream([10.0] * 20, before=3.0)
     found = fit(queue, 200.0, host_step_s=80.0)
-    assert saving_of_durations(found, {4: 0.5, 5: 0.5}).time_s == pytest.approx(10.0)
-    assert saving_of_durations(found, dict.fromkeys(range(20), 0.1)).time_s == pytest.approx(200 - 80, rel=0.01)
+    assert compute_saving_of_durations(found, {4: 0.5, 5: 0.5}).time_s == pytest.approx(10.0)
+    assert compute_saving_of_durations(found, dict.fromkeys(range(20), 0.1)).time_s == pytest.approx(200 - 80, rel=0.01)
 
 
 def test_a_host_that_waits_for_each_work_adds_its_time_to_the_devices() -> None:
     actions = step(launch(0, before=4.0), HostAction(WAIT, (), 0.0, (0,), 1.0))
     queue = StepQueue(actions, (QueuedWork(0, 10.0, 1.0, 0.0),))
     assert simulate(queue).mean_s == pytest.approx(4 + 1 + 10 + 1)
-    assert simulate(without_waits(queue, {1})).mean_s == pytest.approx(10.0)
+    assert simulate(remove_waits(queue, {1})).mean_s == pytest.approx(10.0)
 
 
 def test_a_wait_for_a_work_of_the_step_before_waits_for_its_image() -> None:
@@ -168,30 +174,30 @@ def test_a_wait_for_a_work_of_the_step_before_waits_for_its_image() -> None:
 
 def test_works_as_one_graph_cost_the_host_one_launch() -> None:
     queue = one_stream([2.0] * 20, before=9.0)
-    graph = as_graphs(queue, [Replay(range(20), 12.0, 1.0, 5.0)])
+    graph = replay_as_graphs(queue, [Replay(range(20), 12.0, 1.0, 5.0)])
     # One stretch of the host before the replay remains, and the device works meanwhile.
-    assert host_time_s(graph, HostModel()) == pytest.approx(9 + 12)
+    assert compute_host_time_s(graph, HostModel()) == pytest.approx(9 + 12)
     assert simulate(graph).mean_s == pytest.approx(max(9 + 12, 20 * 2.0))
 
 
 def test_a_work_on_another_stream_runs_beside_the_others() -> None:
     queue = one_stream([10.0] * 4, before=0.0, own=1.0)
     assert simulate(queue).mean_s == pytest.approx(40.0)
-    assert simulate(on_another_stream(queue, {1})).mean_s == pytest.approx(30.0)
+    assert simulate(move_to_another_stream(queue, {1})).mean_s == pytest.approx(30.0)
 
 
 def test_a_stream_waits_for_the_work_of_another_one() -> None:
     works = (QueuedWork(0, 10.0, 0.0, 0.0), QueuedWork(1, 5.0, 0.0, 0.0, (0,)), QueuedWork(0, 1.0, 0.0, 0.0, (1,)))
     queue = StepQueue(step(launch(0), launch(1), launch(2)), works)
     assert simulate(queue).mean_s == pytest.approx(16.0)
-    assert simulate(with_durations(queue, {1: 0.2})).mean_s == pytest.approx(12.0)
+    assert simulate(scale_durations(queue, {1: 0.2})).mean_s == pytest.approx(12.0)
 
 
 def test_host_time_that_goes_is_won_where_the_host_sets_the_pace() -> None:
     asleep = HostAction(LAUNCH, (HostPiece(50.0, label="data loading"), HostPiece(9.0)), 1.0, (0,))
     queue = StepQueue(step(asleep), (QueuedWork(0, 20.0, 1.0, 0.0),))
     found = fit(queue, 60.0)
-    assert saving_of(found, without_host_time(queue, {0: {0: 1.0}})).time_s == pytest.approx(40.0)
+    assert compute_saving(found, remove_host_time(queue, {0: {0: 1.0}})).time_s == pytest.approx(40.0)
 
 
 def test_the_profilers_cost_is_taken_from_short_ranges_and_not_from_a_sleep() -> None:
@@ -199,7 +205,7 @@ def test_the_profilers_cost_is_taken_from_short_ranges_and_not_from_a_sleep() ->
     busy = HostAction(LAUNCH, (HostPiece(2e-3, 200, "launching"),), 10e-6, (1,))
     queue = StepQueue(step(asleep, busy), (QueuedWork(0, 1e-4, 1e-5, 0.0),) * 2)
     found = fit(queue, 11.2e-3)
-    saved = saving_of(found, without_host_time(queue, {0: {0: 1.0}}))
+    saved = compute_saving(found, remove_host_time(queue, {0: {0: 1.0}}))
     assert saved.time_s == pytest.approx(10e-3, rel=0.05)
     assert saved.uncertainty_s > 0.3e-3, "a host that is faster everywhere would have slept for less"
 
@@ -208,7 +214,7 @@ def test_a_step_that_no_host_explains_leaves_a_residual_that_makes_savings_uncer
     queue = one_stream([10.0] * 20, before=3.0)
     found = fit(queue, 150.0)
     assert found.residual_s == pytest.approx(-50.0)
-    saved = saving_of_durations(found, {0: 0.0})
+    saved = compute_saving_of_durations(found, {0: 0.0})
     assert saved.uncertainty_s >= saved.time_s * 50 / 150
 
 
@@ -221,7 +227,7 @@ def test_collectives_that_waited_for_a_slow_rank_are_shortened() -> None:
 
 def test_works_that_are_gone_take_their_launches_with_them() -> None:
     queue = one_stream([2.0] * 4, before=9.0)
-    left = without_works(queue, {1, 2})
+    left = remove_tasks(queue, {1, 2})
     assert len(left.works) == 2
     assert simulate(left).mean_s == pytest.approx(4 * 9 + 2 * 1)
 
@@ -251,7 +257,7 @@ def queues(draw: st.DrawFn, lanes: int = 1) -> StepQueue:
 @given(queues(), st.data())
 def test_shorter_works_never_make_the_steps_of_one_stream_longer(queue: StepQueue, data: st.DataObject) -> None:
     place, factor = data.draw(st.integers(0, len(queue.works) - 1)), data.draw(st.floats(0.0, 1.0))
-    before, after = simulate(queue), simulate(with_durations(queue, {place: factor}))
+    before, after = simulate(queue), simulate(scale_durations(queue, {place: factor}))
     assert math.fsum(after.steps_s) <= math.fsum(before.steps_s) * (1 + 1e-3) + 1e-9
 
 
@@ -259,7 +265,7 @@ def test_shorter_works_never_make_the_steps_of_one_stream_longer(queue: StepQueu
 def test_a_change_never_saves_more_than_the_works_that_it_shortens(queue: StepQueue, data: st.DataObject) -> None:
     places = data.draw(st.sets(st.integers(0, len(queue.works) - 1)))
     removed_s = math.fsum(queue.works[place].duration_s for place in places)
-    before, after = simulate(queue), simulate(with_durations(queue, dict.fromkeys(places, 0.0)))
+    before, after = simulate(queue), simulate(scale_durations(queue, dict.fromkeys(places, 0.0)))
     whole_s = math.fsum(before.steps_s)
     assert whole_s - math.fsum(after.steps_s) <= removed_s + 1e-3 * whole_s + 1e-9
 
@@ -267,7 +273,7 @@ def test_a_change_never_saves_more_than_the_works_that_it_shortens(queue: StepQu
 @given(queues(lanes=3))
 def test_no_step_is_shorter_than_its_host_or_its_longest_stream(queue: StepQueue) -> None:
     whole_s = math.fsum(simulate(queue).steps_s)
-    own_s = host_time_s(queue, HostModel()) * queue.steps
+    own_s = compute_host_time_s(queue, HostModel()) * queue.steps
     streams = [math.fsum(work.duration_s for work in queue.works if work.lane == lane) for lane in range(3)]
     assert whole_s >= max(own_s, *streams) * (1 - 1e-3) - 1e-9
     assert math.fsum(simulate(queue, AT_ONCE).steps_s) <= whole_s * (1 + 1e-3) + 1e-9
@@ -337,7 +343,7 @@ def test_memory_is_given_back_when_the_device_is_done(tmp_path: Path, call: str,
     queue = built_queue(built, tmp_path).queue
     found = [action for action in queue.actions if action.kind == WAIT]
     assert [action.label for action in found] == ([ALLOCATING] * queue.steps if waits else [])
-    half = simulate(with_durations(queue, dict.fromkeys(range(len(queue.works)), 0.5))).mean_s
+    half = simulate(scale_durations(queue, dict.fromkeys(range(len(queue.works)), 0.5))).mean_s
     assert half == pytest.approx((75 if waits else 100) * 1e-6, abs=2e-6), "a faster kernel ends the wait earlier"
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from inductor_bench.analysis.statistics import (
     VERDICT_CONFIDENCE,
+    compute_median_interval,
+    compute_paired_ratio,
+    count_needed_samples,
     find_drift,
-    median_interval,
-    paired_ratio,
-    samples_needed,
-    smallest_effect,
+    find_smallest_effect,
+    find_verdict,
     summarize,
-    verdict,
 )
 from inductor_bench.records.retune import Ratio
 
@@ -43,24 +43,24 @@ def test_an_interval_covers_the_median_as_often_as_it_says(draw: object, count: 
     source, true = random.Random(count), median_of(draw, 0.05)
     covered = 0
     for _ in range(TRIALS):
-        low, high = median_interval([draw(source, 0.05) for _ in range(count)])  # type: ignore[operator]
+        low, high = compute_median_interval([draw(source, 0.05) for _ in range(count)])  # type: ignore[operator]
         covered += low <= true <= high
     error = 3 * math.sqrt(0.05 * 0.95 / TRIALS)
     assert covered / TRIALS >= 0.95 - error
 
 
 def test_an_interval_leaves_out_what_it_can() -> None:
-    assert median_interval(list(range(15))) == (3, 11)  # 96.5%; one less on either side covers 88.2%
-    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert median_interval([4.0]) == (4.0, 4.0)
+    assert compute_median_interval(list(range(15))) == (3, 11)  # 96.5%; one less on either side covers 88.2%
+    assert compute_median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert compute_median_interval([4.0]) == (4.0, 4.0)
 
 
 def test_how_many_samples_a_verdict_needs() -> None:
-    needed = samples_needed(VERDICT_CONFIDENCE)
+    needed = count_needed_samples(VERDICT_CONFIDENCE)
     assert 2 * 0.5**needed <= 1 - VERDICT_CONFIDENCE < 2 * 0.5 ** (needed - 1)
     sure = Ratio(0.5, 0.49, 0.51, needed)
-    assert verdict(sure) == "faster"
-    assert verdict(Ratio(0.5, 0.49, 0.51, needed - 1)) == "undecided"
+    assert find_verdict(sure) == "faster"
+    assert find_verdict(Ratio(0.5, 0.49, 0.51, needed - 1)) == "undecided"
 
 
 def trial(source: random.Random, gap: float, noise: float, drift: float, count: int = 20) -> str:
@@ -71,7 +71,7 @@ def trial(source: random.Random, gap: float, noise: float, drift: float, count: 
         clock *= 1 + drift * source.gauss(0, 1)
         ones.append(clock * (1 - gap) * math.exp(noise * source.gauss(0, 1)))
         others.append(clock * math.exp(noise * source.gauss(0, 1)))
-    return verdict(paired_ratio(ones, others))
+    return find_verdict(compute_paired_ratio(ones, others))
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.01, 0.05, 0.2])
@@ -97,11 +97,11 @@ def test_equals_are_called_the_same_if_there_is_little_noise() -> None:
 
 
 def test_nothing_is_rounded_up_into_a_win() -> None:
-    assert verdict(Ratio(0.995, 0.994, 0.996, 20)) == "same"  # reliably faster, but by less than 1%
-    assert verdict(Ratio(0.98, 0.97, 1.001, 20)) == "undecided"
-    assert verdict(Ratio(1.02, 1.01, 1.03, 20)) == "slower"
-    assert smallest_effect(4e-6) == 0.03
-    assert verdict(Ratio(0.98, 0.975, 0.985, 20), smallest_effect(4e-6)) == "same"
+    assert find_verdict(Ratio(0.995, 0.994, 0.996, 20)) == "same"  # reliably faster, but by less than 1%
+    assert find_verdict(Ratio(0.98, 0.97, 1.001, 20)) == "undecided"
+    assert find_verdict(Ratio(1.02, 1.01, 1.03, 20)) == "slower"
+    assert find_smallest_effect(4e-6) == 0.03
+    assert find_verdict(Ratio(0.98, 0.975, 0.985, 20), find_smallest_effect(4e-6)) == "same"
 
 
 def test_a_summary_keeps_the_samples_in_order() -> None:
@@ -112,11 +112,11 @@ def test_a_summary_keeps_the_samples_in_order() -> None:
 
 
 def test_pairs_belong_together() -> None:
-    assert paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).median == 2.0
+    assert compute_paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).median == 2.0
     with pytest.raises(ValueError, match="shorter"):
-        paired_ratio([1.0, 2.0], [1.0])
+        compute_paired_ratio([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="no pairs"):
-        paired_ratio([1.0], [0.0])
+        compute_paired_ratio([1.0], [0.0])
 
 
 def test_a_drift_is_seen_and_noise_is_not() -> None:

@@ -8,11 +8,11 @@ import statistics
 import pytest
 
 from inductor_bench.analysis.statistics import (
-    _errors_of_prefixes,
+    _compute_errors_of_prefixes,
+    compute_typical_time,
     find_change,
-    groups_of,
+    find_groups,
     level_at,
-    typical_time,
     vary_widely,
 )
 
@@ -57,11 +57,13 @@ def test_noise_hardly_ever_looks_like_a_change() -> None:
 
 
 def test_one_long_step_does_not_move_the_time_of_a_step() -> None:
-    assert typical_time([10e-3] * 20 + [200e-3]) == 10e-3
+    assert compute_typical_time([10e-3] * 20 + [200e-3]) == 10e-3
 
 
 def test_steps_of_two_kinds_have_a_mean() -> None:
-    assert len(groups_of([10e-3, 15e-3] * 10)) == 2 and typical_time([10e-3, 15e-3] * 10) == pytest.approx(12.5e-3)
+    assert len(find_groups([10e-3, 15e-3] * 10)) == 2 and compute_typical_time([10e-3, 15e-3] * 10) == pytest.approx(
+        12.5e-3
+    )
 
 
 # milliseconds of the program of a loader whose workers are waited for, on an H200
@@ -73,8 +75,10 @@ STALLS = (
 
 def test_steps_that_vary_widely_have_a_mean() -> None:
     times = [time_ms / 1e3 for time_ms in STALLS]
-    assert len(groups_of(times)) == 1 and vary_widely(times)
-    assert typical_time(times) == pytest.approx(statistics.mean(times)) and statistics.median(times) < 0.7 * 25e-3
+    assert len(find_groups(times)) == 1 and vary_widely(times)
+    assert (
+        compute_typical_time(times) == pytest.approx(statistics.mean(times)) and statistics.median(times) < 0.7 * 25e-3
+    )
     assert not vary_widely([10e-3] * 15 + [200e-3] * 4), "fewer than a quarter of the steps are long"
 
 
@@ -91,7 +95,7 @@ def test_each_prefix_has_the_sum_of_its_distances_to_its_median(values: list[flo
     for end in range(1, len(values) + 1):
         median = statistics.median(values[:end])
         wanted.append(sum(abs(value - median) for value in values[:end]))
-    assert _errors_of_prefixes(values) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+    assert _compute_errors_of_prefixes(values) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 def test_a_change_of_level_is_found_among_very_many_steps() -> None:

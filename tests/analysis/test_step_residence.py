@@ -14,8 +14,8 @@ from h200 import activities_of, iterations_of, source_of, text_of, trace_of
 from inductor_bench.analysis.analyse import ModuleFacts, ModuleInStep, describe_module
 from inductor_bench.analysis.call_work import EagerOperator, EagerOperators
 from inductor_bench.analysis.evidence_files import AttributedModule, EvidenceFiles
-from inductor_bench.analysis.kernel_aggregation import steady_iterations
-from inductor_bench.analysis.residence import describe_buffers, lay_out_step, shares_in_step
+from inductor_bench.analysis.kernel_aggregation import find_steady_iterations
+from inductor_bench.analysis.residence import compute_shares_in_step, describe_buffers, lay_out_step
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import (
     DONE,
@@ -55,7 +55,7 @@ MODULE = ModuleEvidence("forward", "forward", "forward.py", measurement=Method("
 @pytest.fixture
 def attributed() -> AttributedModule:
     iterations, activities = iterations_of(NAME), activities_of(NAME)
-    steady = steady_iterations(activities, len(iterations))
+    steady = find_steady_iterations(activities, len(iterations))
     details = Details(threads=3)
     return AttributedModule(MODULE, source_of(NAME), details, {}, trace_of(NAME), iterations, steady, activities)
 
@@ -67,7 +67,7 @@ def observed(*calls: GraphCallTouches) -> Evidence:
 
 
 def shares_of(*calls: GraphCallTouches, eager: Mapping[int, EagerOperators] | None = None) -> Mapping[int, float]:
-    return shares_in_step(observed(*calls), FILES, PEAKS, eager or {})["forward"]
+    return compute_shares_in_step(observed(*calls), FILES, PEAKS, eager or {})["forward"]
 
 
 def kernels_of(attributed: AttributedModule, shares: Mapping[int, float]) -> tuple[Kernel, ...]:
@@ -101,7 +101,7 @@ def test_a_graph_call_between_evicts_the_weights_and_dram_limits_the_kernels(att
 def test_without_an_observed_step_or_a_known_cache_there_are_no_shares() -> None:
     seen = observed(CALL)
     for evidence, peaks in ((observed(), PEAKS), (seen, None), (seen, replace(PEAKS, cache_bytes=None))):
-        assert shares_in_step(evidence, FILES, peaks, {}) == {}
+        assert compute_shares_in_step(evidence, FILES, peaks, {}) == {}
 
 
 def test_eager_bytes_stand_before_the_graph_call_of_their_number() -> None:

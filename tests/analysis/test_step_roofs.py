@@ -11,7 +11,7 @@ import step_runs
 
 from inductor_bench.analysis.kernel_aggregation import StepUse, judge_in_step
 from inductor_bench.analysis.ledger import own_time
-from inductor_bench.analysis.step_costs import alone_ratio, cost_of
+from inductor_bench.analysis.step_costs import compute_alone_ratio, compute_cost
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.batch_record import DONE, BatchModel
 from inductor_bench.records.module import Kernel, LeastWork, ShapeGroup
@@ -37,10 +37,10 @@ def judged(kernel: Kernel) -> tuple[Run, Kernel]:
 
 def test_rates_and_gains_are_those_of_the_calls_in_the_step() -> None:
     run, kernel = judged(replace(READER, step_calls=12.0, step_time_s=12 * 20e-6, dram_bytes=8e7))
-    assert kernel.step_slowdown == pytest.approx(2) and alone_ratio(run, kernel) == pytest.approx(0.5)
+    assert kernel.step_slowdown == pytest.approx(2) and compute_alone_ratio(run, kernel) == pytest.approx(0.5)
     assert kernel.roof.bandwidth == pytest.approx(2e12), "40 MB in 20 µs"
     assert (kernel.roof.bound, kernel.roof.peak_share) == ("memory", pytest.approx(0.5))
-    cost = cost_of(run, run.modules[0], kernel)
+    cost = compute_cost(run, run.modules[0], kernel)
     assert cost.gain_limit_s == pytest.approx(12 * 10e-6) and cost.time_s == pytest.approx(12 * 20e-6)
 
 
@@ -76,6 +76,6 @@ def test_a_batch_reads_the_same_gain_of_the_step_from_the_record(tmp_path: Path)
     RunFolder(tmp_path).save(run)
     found = read_digest(BatchModel(ModelRequest("readers", name="readers"), DONE), RunFolder(tmp_path).record)
     (row,) = found.graphs[0].kernels
-    cost = cost_of(run, run.modules[0], kernel)
+    cost = compute_cost(run, run.modules[0], kernel)
     assert (row.gain_limit_s, row.time_s, row.calls) == (pytest.approx(cost.gain_limit_s), cost.time_s, cost.calls)
     assert row.peak_share == kernel.roof.peak_share

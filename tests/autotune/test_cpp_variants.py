@@ -13,12 +13,12 @@ from inductor_bench.autotune.kernel_variants import (
     SCHEDULES,
     UnfitVariantError,
     default_config,
-    variant_axes,
+    list_variant_axes,
     vary,
 )
 from inductor_bench.records.code import ModuleSource
 from inductor_bench.source.generated_text import read_threads, read_vector_lanes
-from inductor_bench.source.standalone_writer import vector_bits
+from inductor_bench.source.standalone_writer import find_vector_bits
 
 PROCESSORS, WIDTHS = 6, (256, 512)
 SAMPLES = ("brk", "cond", "dyn", "fall", "frz", "opt", "unb")
@@ -45,12 +45,12 @@ def kernel(place: str, part: str) -> str:
 
 
 def recorded(source: str, threads: int = 2) -> dict[str, Any]:
-    bits = vector_bits(source, "avx512")
+    bits = find_vector_bits(source, "avx512")
     return {"argument_types": [], "threads": threads, "literal_threads": read_threads([source]), "vector_bits": bits}
 
 
 def axes_of(source: str) -> dict[str, tuple[Any, ...]]:
-    return variant_axes(source, recorded(source), PROCESSORS, WIDTHS)
+    return list_variant_axes(source, recorded(source), PROCESSORS, WIDTHS)
 
 
 @every_kernel
@@ -142,9 +142,9 @@ def test_values_that_no_kernel_has_are_refused(change: dict[str, Any]) -> None:
 
 def test_one_thread_has_nothing_to_share() -> None:
     source = kernel("forward", "cpp_fused_0")
-    axes = variant_axes(source, recorded(source, threads=1), PROCESSORS, WIDTHS)
+    axes = list_variant_axes(source, recorded(source, threads=1), PROCESSORS, WIDTHS)
     assert "schedule" not in axes and axes["threads"] == (1, 2, 4, 6)
-    assert "threads" not in variant_axes(source, recorded(source, threads=1), 1, WIDTHS)
+    assert "threads" not in list_variant_axes(source, recorded(source, threads=1), 1, WIDTHS)
 
 
 @pytest.mark.parametrize("flags", list(FLAGS))

@@ -156,7 +156,7 @@ def test_a_call_is_made_under_the_switches_of_its_program(
     kernel.bind(arguments)()
     assert seen == [(False, True, False, False), (True, False, True, True)]
     assert own_switches.read() == (False, True, False, False)
-    assert library_variants.product_type(kernel.operator, arguments) == "tf32"
+    assert library_variants.find_product_type(kernel.operator, arguments) == "tf32"
     seen.clear()
     monkeypatch.setattr(operator_main.Operator, "make_arguments", lambda self, seed: arguments)
     assert operator_main.check_operator(kernel.operator, 0) == (True, "1 output agree with the same call in float64")
@@ -173,12 +173,12 @@ def test_a_call_on_a_cpu_is_made_in_the_precision_of_its_program(monkeypatch: py
     inner, before = kernel.operator.find(), products.fp32_precision
     look = Seen(inner, lambda: seen.append(products.fp32_precision))
     monkeypatch.setattr(operator_main.Operator, "find", lambda self: look)
-    assert library_variants.product_type(kernel.operator, kernel.operator.make_arguments()) == "bfloat16"
+    assert library_variants.find_product_type(kernel.operator, kernel.operator.make_arguments()) == "bfloat16"
     assert operator_main.check_operator(kernel.operator, 0) == (True, "1 output agree with the same call in float64")
     assert seen == ["bf16", "none"] and products.fp32_precision == before, "the second is what it is compared with"
     assert kernel.tolerances["float32"] == operator_main.TOLERANCES["bfloat16"]
     older = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]))
-    assert library_variants.product_type(older.operator, older.operator.make_arguments()) == "float32"
+    assert library_variants.find_product_type(older.operator, older.operator.make_arguments()) == "float32"
     assert older.tolerances == operator_main.TOLERANCES
 
 
@@ -226,7 +226,7 @@ def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[library_variants.Lib
     """A product whose choices compile on one thread."""
     kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]))
     threads = ThreadPoolExecutor(1)
-    monkeypatch.setattr(library_lowering, "_threads", lambda: threads)
+    monkeypatch.setattr(library_lowering, "_count_threads", lambda: threads)
     monkeypatch.setattr(library_lowering, "PARSES_IN_THREADS", True)
     yield library_variants.LibraryCandidates(kernel.operator)
     threads.shutdown(cancel_futures=True)
@@ -270,7 +270,7 @@ def test_one_pool_of_processes_is_made_for_all_threads(
     monkeypatch.setattr(library_lowering, "AsyncCompile", pool)
     monkeypatch.setattr(library_lowering, "get_compile_threads", lambda: allowed)
     monkeypatch.setattr(library_lowering.os, "sched_getaffinity", lambda _: range(8))
-    threads = library_lowering._threads.__wrapped__()
+    threads = library_lowering._count_threads.__wrapped__()
     assert made == [threading.main_thread()] and threads._max_workers == count
 
 
@@ -364,7 +364,7 @@ def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
     callers[0].input_nodes = []
     for operations, final, count in (([step], product, 1), ([step, step], product, 0), ([step], total, 0)):
         lowered = SimpleNamespace(operations=operations, graph_outputs=[final])
-        choices, why = library_lowering._usable(lowered, callers, [], torch.zeros(2), "aten.mm")
+        choices, why = library_lowering._keep_usable_choices(lowered, callers, [], torch.zeros(2), "aten.mm")
         assert len(choices) == count
         assert why == (
             "" if count else "Inductor computes aten.mm with several kernels here: no single template does the same"
@@ -451,8 +451,11 @@ def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool 
     listed = kernel.others.listed()
     variants = find_variants(GPU, lambda _: listed)  # type: ignore[arg-type, return-value]
     assert isinstance(variants, LibraryVariants)
-    configs = [library_variants.library_config(other), MM]
-    assert (variants.now, variants.listed_by_max_autotune()) == (library_variants.library_config(not other), configs)
+    configs = [library_variants.make_library_config(other), MM]
+    assert (variants.now, variants.listed_by_max_autotune()) == (
+        library_variants.make_library_config(not other),
+        configs,
+    )
     assert [variants.change(config) for config in configs] == [VariantChange(cudnn_benchmark=other), VariantChange(MM)]
     assert variants.save_refusal(configs[0]) == "" and "max-autotune" in variants.save_refusal(MM)
     assert variants.opening_requests(4) == [ListLibraryConfigs(4)]

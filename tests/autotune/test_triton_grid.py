@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inductor_bench.autotune import kernel_variants
-from inductor_bench.autotune.kernel_variants import MOST_ELEMENTS, TritonVariants, grid, is_sound, neighbours
+from inductor_bench.autotune.kernel_variants import MOST_ELEMENTS, TritonVariants, is_sound, list_grid, neighbours
 from inductor_bench.devices.nvidia import ELEMENTS_OF_THREAD
 from inductor_bench.messages.kernel_requests import VariantChange
 
@@ -39,7 +39,7 @@ def test_pipeline_stages_are_tried_two_steps_away() -> None:
 
 
 def test_every_thread_of_a_grid_has_work_and_none_too_much() -> None:
-    found = grid(NOW, LADDERS)
+    found = list_grid(NOW, LADDERS)
     assert NOW not in found and len(found) == len({tuple(each.items()) for each in found}) > 300
     for config in found:
         elements, threads = config["XBLOCK"] * config["YBLOCK"], 32 * config["num_warps"]
@@ -51,7 +51,7 @@ def test_the_nearest_of_a_grid_come_first() -> None:
     def distance(config: dict[str, Any]) -> int:
         return sum(abs(values.index(config[field]) - values.index(NOW[field])) for field, values in LADDERS.items())
 
-    distances = [distance(config) for config in grid(NOW, LADDERS)]
+    distances = [distance(config) for config in list_grid(NOW, LADDERS)]
     assert distances == sorted(distances) and distances[0] == 1
 
 
@@ -74,7 +74,7 @@ def test_what_is_sound(config: dict[str, int], fixed: int, sound: bool) -> None:
 
 def test_too_many_combinations_are_cut_far_from_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_variants, "MOST_COMBINATIONS", 100)
-    found = grid({**NOW, "XBLOCK": 4096}, LADDERS)
+    found = list_grid({**NOW, "XBLOCK": 4096}, LADDERS)
     assert 0 < len(found) < 100
     assert max(each["XBLOCK"] for each in found) == 4096 and min(each["XBLOCK"] for each in found) > 1
 
@@ -87,7 +87,7 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     assert variants.listed_by_max_autotune() == [other, far]
     every = list(variants.nearest_first(NOW))
     assert every[:2] == [other, far]
-    assert len(every) == len({frozenset(each.items()) for each in every}) == len(grid(NOW, LADDERS))
+    assert len(every) == len({frozenset(each.items()) for each in every}) == len(list_grid(NOW, LADDERS))
     assert not variants.same_candidate_set
     assert TritonVariants(NOW, default=(NOW, other), max=(other, NOW), ladders={}).same_candidate_set
     assert variants.axes["XBLOCK"][0] == 32 and variants.change(other) == VariantChange(other)

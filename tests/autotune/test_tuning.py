@@ -282,7 +282,7 @@ def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budge
         return device, tune(device, is_over=lambda: device.asked[kind] > 0, **more)
 
     many = Pruning(TuningPriority(1.0), 0.0)
-    monkeypatch.setattr(tuner, "device_of", lambda device: NVIDIA)
+    monkeypatch.setattr(tuner, "find_device", lambda device: NVIDIA)
     with pytest.raises(BudgetSpentError, match="the budget was spent"):
         after(Build, pruning=many)
     for more in ({"may_give_way": lambda: False}, {"pruning": None}):
@@ -290,7 +290,7 @@ def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budge
         assert device.asked[Sample] and tuning.cut_short == "budget"
     device, tuning = after(Sample, pruning=many)
     assert tuning.best_config == {"value": 4} and tuning.cut_short == "budget", "what is begun is brought to its end"
-    monkeypatch.setattr(tuner, "device_of", lambda device: CPU)
+    monkeypatch.setattr(tuner, "find_device", lambda device: CPU)
     device, tuning = after(Build, pruning=many)
     assert device.asked[Sample] and tuning.cut_short == "budget", "a host times nothing while it compiles"
 

@@ -20,7 +20,7 @@ from full_disks import full_disk
 
 from inductor_bench.cli import main as entry
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.standalone_writer import file_name
+from inductor_bench.source.standalone_writer import name_file
 from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.workflows.modules import kernel_files
 from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
@@ -277,7 +277,7 @@ def test_hostile_names_make_harmless_files(hostile: tuple[Path, list[Any]], tmp_
 
 @pytest.mark.parametrize("name", ["json", "torch", "CON", "nul", "sitecustomize", "numpy"])
 def test_no_file_is_named_like_something_that_its_neighbours_import(name: str) -> None:
-    assert file_name(name, "0123456789abcdef") == f"{name}_01234567.py"
+    assert name_file(name, "0123456789abcdef") == f"{name}_01234567.py"
 
 
 def test_a_full_disk_costs_the_files_that_do_not_fit(desk: Path, extract: Any) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.launch.process import ProcessResult, last_error, remedy, remedy_of_end
+from inductor_bench.launch.process import ProcessResult, find_last_error, find_remedy, find_remedy_of_end
 from inductor_bench.messages.observed import Refusal
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
 from inductor_bench.store.files import write_json
-from inductor_bench.workflows.modules.program_run import program_failures
+from inductor_bench.workflows.modules.program_run import list_program_failures
 
 CHAIN = """step 1
 Traceback (most recent call last):
@@ -80,7 +80,7 @@ def of_ranks(end: str, output: str = "") -> str:
     ],
 )
 def test_the_error_that_ended_a_program(text: str, error: str) -> None:
-    assert last_error(text) == error
+    assert find_last_error(text) == error
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_error_that_ended_a_program(text: str, error: str) -> None:
     ],
 )
 def test_what_to_do_about_it(error: str, advice: str) -> None:
-    assert advice in remedy(error) and bool(remedy(error)) == bool(advice)
+    assert advice in find_remedy(error) and bool(find_remedy(error)) == bool(advice)
 
 
 CAUSED = """Traceback (most recent call last):
@@ -121,18 +121,18 @@ ModuleNotFoundError: Could not import module 'BertModel'. Are this object's requ
 
 def test_the_error_that_caused_the_last_one_leads_to_the_hint() -> None:
     caused = "The above exception was the direct cause of the following exception:"
-    assert "torchvision does not fit this torch" in remedy_of_end(CAUSED.format(between=caused))
-    assert remedy_of_end(CAUSED.format(between="step 2: the error above was handled")) == ""
-    assert remedy_of_end("ended without an error") == ""
+    assert "torchvision does not fit this torch" in find_remedy_of_end(CAUSED.format(between=caused))
+    assert find_remedy_of_end(CAUSED.format(between="step 2: the error above was handled")) == ""
+    assert find_remedy_of_end("ended without an error") == ""
 
 
 def test_a_program_and_a_named_model_that_fail_with_torchvision_get_the_same_hint(tmp_path: Path) -> None:
     log, refusal = tmp_path / "program.log", tmp_path / "refusal.json"
     log.write_text(CAUSED.format(between="The above exception was the direct cause of the following exception:"))
     ended = ProcessResult(1, None, False, 1.0, log)
-    (of_program,) = program_failures(BreakdownRequest("train.py", "script"), ended, refusal, explained=False)
+    (of_program,) = list_program_failures(BreakdownRequest("train.py", "script"), ended, refusal, explained=False)
     said = "timm is installed but broken: RuntimeError: operator torchvision::nms does not exist"
     write_json(refusal, codec.encode(Refusal("program", said, "")))
-    (of_model,) = program_failures(BreakdownRequest("timm:test_vit", "timm"), ended, refusal, explained=False)
+    (of_model,) = list_program_failures(BreakdownRequest("timm:test_vit", "timm"), ended, refusal, explained=False)
     assert "torchvision does not fit this torch" in of_program.hint
     assert of_program.hint == of_model.hint and of_model.message == said

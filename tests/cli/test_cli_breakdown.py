@@ -20,7 +20,7 @@ from inductor_bench.workflows import breakdown as workflow
 def parse(*arguments: str) -> BreakdownRequest:
     """The request that a command line amounts to."""
     context = verb.command.make_context("breakdown", list(arguments))
-    return make_request(BreakdownRequest, context.params, **verb.target_of(context, context.params))
+    return make_request(BreakdownRequest, context.params, **verb.find_target(context, context.params))
 
 
 def test_what_is_not_said_is_left_open() -> None:

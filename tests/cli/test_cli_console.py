@@ -18,9 +18,9 @@ from inductor_bench.cli import console as room
 from inductor_bench.cli.console import Console
 from inductor_bench.records.base import Answer, Category, Failure
 from inductor_bench.records.module import ExtractedKernel
-from inductor_bench.report.formats import as_json
-from inductor_bench.report.table_documents import answer_json, extraction_document
-from inductor_bench.report.terminal import Word, document_text, print_lines
+from inductor_bench.report.formats import show_as_json
+from inductor_bench.report.table_documents import make_extraction_document, write_answer_json
+from inductor_bench.report.terminal import Word, print_lines, render_text
 from inductor_bench.workflows.extract import ExtractOutcome
 
 
@@ -96,8 +96,8 @@ def test_what_others_wrote_does_nothing_to_the_terminal() -> None:
 
 def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
     texts = [
-        as_json(Failure("trace", "invalid", HOSTILE)),
-        answer_json(Answer(("message",), [(HOSTILE,)])),
+        show_as_json(Failure("trace", "invalid", HOSTILE)),
+        write_answer_json(Answer(("message",), [(HOSTILE,)])),
     ]
     for text in texts:
         assert units.printable(text) == text and "\\u001b]0;title\\u0007" in text
@@ -108,7 +108,7 @@ def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
 
 def test_names_in_the_screens_of_extract_are_one_line() -> None:
     row = ExtractedKernel(f"{HOSTILE}\nnext", "id", Category.POINTWISE, "forward", 1, reason=f"{HOSTILE}\nnext")
-    lines = document_text(extraction_document(ExtractOutcome((row,), None)), 100).splitlines()
+    lines = render_text(make_extraction_document(ExtractOutcome((row,), None)), 100).splitlines()
     assert all(line.isprintable() for line in lines) and any("b ?2Jc?d" in line or "next" in line for line in lines)
 
 

@@ -18,10 +18,10 @@ from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import DoctorRequest
 from inductor_bench.records.run import Environment, Peaks
-from inductor_bench.report.formats import as_json
-from inductor_bench.report.table_documents import doctor_document
-from inductor_bench.report.terminal import document_text
-from inductor_bench.store.caches import open_compile_cache, peaks_key, save_peaks
+from inductor_bench.report.formats import show_as_json
+from inductor_bench.report.table_documents import make_doctor_document
+from inductor_bench.report.terminal import render_text
+from inductor_bench.store.caches import make_peaks_key, open_compile_cache, save_peaks
 from inductor_bench.workflows.doctor import (
     Check,
     DoctorReport,
@@ -43,7 +43,7 @@ PEAKS = Peaks(
 
 
 def doctor_text(report: DoctorReport) -> str:
-    return document_text(doctor_document(report), 120)
+    return render_text(make_doctor_document(report), 120)
 
 
 def test_a_healthy_machine() -> None:
@@ -69,7 +69,7 @@ def test_peaks_tell_their_age_their_file_and_how_to_measure_again(
     then = datetime.now(timezone.utc) - timedelta(days=3, hours=2)
     peaks = replace(PEAKS, measured_at=then.isoformat(timespec="seconds"))
     assert "Kept in" not in doctor_text(DoctorReport((), seen, peaks))
-    key = peaks_key(seen, "cuda")
+    key = make_peaks_key(seen, "cuda")
     assert save_peaks(key, peaks)
     text = doctor_text(DoctorReport((), seen, peaks))
     assert f"Measured  {then.strftime('%Y-%m-%d %H:%M UTC')} (3 days ago)\n" in text
@@ -169,7 +169,7 @@ def test_an_interpreter_that_is_no_python_is_named() -> None:
 
 def test_json_is_the_whole_report() -> None:
     data = json.loads(
-        as_json(DoctorReport((Check("torch", "ok", "2.13.0"),), make(Environment, torch="2.13.0"), PEAKS))
+        show_as_json(DoctorReport((Check("torch", "ok", "2.13.0"),), make(Environment, torch="2.13.0"), PEAKS))
     )
     assert data["checks"] == [{"name": "torch", "status": "ok", "found": "2.13.0", "hint": ""}]
     assert data["peaks"]["matmul_flops"]["bfloat16"] == 7.8e14

@@ -17,7 +17,7 @@ from kernel_files import LEAN, LOOP, kernel
 from source_data import DATA
 
 import inductor_bench
-from inductor_bench.analysis.findings.finding import program_words
+from inductor_bench.analysis.findings.finding import list_program_words
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli.main import main
 from inductor_bench.errors import EXIT_FAILURE, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, EXIT_USAGE, UsageError
@@ -25,12 +25,12 @@ from inductor_bench.records.edit import EditCheck, EditHashes, EditVerdict
 from inductor_bench.records.retune import Ratio
 from inductor_bench.records.run import Environment, Host, Versions
 from inductor_bench.source.edited import KernelEdit, digest, edit_text, read_edit
-from inductor_bench.source.stretch_texts import joined_parts
+from inductor_bench.source.stretch_texts import split_joined_parts
 from inductor_bench.store.codec import encode
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernels import edit_check
 from inductor_bench.workflows.kernels.check_texts import check_texts
-from inductor_bench.workflows.kernels.edit_check import _origin, require_same
+from inductor_bench.workflows.kernels.edit_check import _find_origin, require_same
 
 HASHES = EditHashes("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 CHECKS = (
@@ -60,7 +60,7 @@ REFUSED = replace(
     verdict="refused",
     reason="stale",
     words="out_ptr0: 5 of 9 elements still hold the results of the call before (with three elements changed)",
-    hint="write every element of each result in each call, whatever the buffer holds",
+    hint="write every element of each result in each call, for any content of the buffer",
     original=None,
     edited=None,
     ratio=None,
@@ -155,7 +155,7 @@ def test_one_kernel_in_the_place_of_calls_of_a_gpu_is_written_and_can_be_checked
         assert bool(edit.reference) == (count == required)
         ((original, edited),) = check_texts(edit)
         assert original.count("STEM = ") == 1 and "'fixed_grid': [" in edited
-        for text in (original, edited, *joined_parts(original)):
+        for text in (original, edited, *split_joined_parts(original)):
             ast.parse(text)
         Path("mine.py").unlink()
 
@@ -198,9 +198,9 @@ def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(
 ) -> None:
     with zipfile.ZipFile(DATA / "documented" / "loss.zip") as archive:
         archive.extractall("runs/my train")
-    assert _origin(read_edit(written(edit.parent, run="runs/gone"))) == {}
-    origin = _origin(read_edit(written(edit.parent, run="runs/my train")))
-    program = program_words(RunFolder(Path("runs/my train")).load().request)
+    assert _find_origin(read_edit(written(edit.parent, run="runs/gone"))) == {}
+    origin = _find_origin(read_edit(written(edit.parent, run="runs/my train")))
+    program = list_program_words(RunFolder(Path("runs/my train")).load().request)
     assert program and origin == {"run": "runs/my train", "program": program}
     command = f"inductor-bench apply 'runs/my train' --kernel mine.py --verify -- {program}"
     for verdict, said in (("faster", command), ("same", command), ("slower", ""), ("refused", "")):

@@ -80,9 +80,11 @@ def test_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("sort", ["time", "gain", "calls"])
 def test_sorting_is_passed_on(sort: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from inductor_bench.report.run.run_tables import csv_text
+    from inductor_bench.report.run.run_tables import write_kernels_csv
 
-    assert report(capsys, folder, "--format", "csv", "--sort", sort) == csv_text(RunFolder(folder).load(), sort)
+    assert report(capsys, folder, "--format", "csv", "--sort", sort) == write_kernels_csv(
+        RunFolder(folder).load(), sort
+    )
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

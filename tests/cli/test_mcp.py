@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import inductor_bench
-from inductor_bench.cli.mcp import PAGE_CHARACTERS, Service, make_server, pages
-from inductor_bench.cli.mcp_tools import TOOLS, Permissions, command_of, input_schema, words_of
+from inductor_bench.cli.mcp import PAGE_CHARACTERS, Service, make_server, split_into_pages
+from inductor_bench.cli.mcp_tools import TOOLS, Permissions, find_command, list_command_words, make_input_schema
 from inductor_bench.errors import UsageError
 from inductor_bench.report.brief import MOST_CHARACTERS
 
@@ -64,9 +64,9 @@ sys.exit(int(open("go").read() or 0))
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_the_arguments_of_a_tool_are_those_of_its_verb(tool: Any) -> None:
-    schema = input_schema(tool)
+    schema = make_input_schema(tool)
     Draft202012Validator.check_schema(schema)
-    named = {str(one.name) for one in command_of(tool.verb).params if isinstance(one, click.Argument)}
+    named = {str(one.name) for one in find_command(tool.verb).params if isinstance(one, click.Argument)}
     assert named <= set(schema["properties"]) and "format" not in schema["properties"]
     assert all(one.get("description") for one in schema["properties"].values())
 
@@ -81,21 +81,21 @@ def test_arguments_become_words_that_the_verb_takes() -> None:
         "steps": 3,
         "command": ["python", "b.py", "--c"],
     }
-    words = words_of(BY_NAME["optimize"], given)
+    words = list_command_words(BY_NAME["optimize"], given)
     assert words == [
         *("optimize", "--budget=5m", "--env=A=1", "--env=B=-2", "--inference", "--steps=3", "--force", "a.py"),
         *("--", "python", "b.py", "--c"),
     ]
-    assert words_of(BY_NAME["kernel"], {"targets": ["k.py"], "compare": "l.py", "check": True}) == [
+    assert list_command_words(BY_NAME["kernel"], {"targets": ["k.py"], "compare": "l.py", "check": True}) == [
         *("kernel", "--compare=l.py", "--check", "k.py")
     ]
-    assert words_of(BY_NAME["apply"], {"run": "runs/a", "verify": False}) == ["apply", "runs/a"]
+    assert list_command_words(BY_NAME["apply"], {"run": "runs/a", "verify": False}) == ["apply", "runs/a"]
 
 
 @pytest.mark.parametrize(("name", "given"), [("query", {"folder": "-x"}), ("breakdown", {"targets": ["--output=/x"]})])
 def test_an_argument_is_not_taken_for_an_option(name: str, given: Mapping[str, Any]) -> None:
     with pytest.raises(UsageError, match="begins with -") as refused:
-        words_of(BY_NAME[name], given)
+        list_command_words(BY_NAME[name], given)
     assert refused.value.id == "bad-word"
 
 
@@ -183,7 +183,7 @@ def test_programs_are_run_only_if_the_person_who_starts_the_server_allows_it(
 
 @given(st.text(alphabet=st.sampled_from('ab\n"\\\x01é漢'), max_size=30), st.integers(1, 3000))
 def test_pages_hold_the_text_and_are_short(text: str, times: int) -> None:
-    found = pages(text * times)
+    found = split_into_pages(text * times)
     assert "".join(found) == text * times
     assert all(len(json.dumps(one, ensure_ascii=False)) - 2 <= PAGE_CHARACTERS for one in found)
 

@@ -11,12 +11,18 @@ from inline import change, make
 from printed import run_markdown
 
 from inductor_bench.devices import nvidia
-from inductor_bench.devices.hardware_counters import HOPPER_STALL, metrics_for
-from inductor_bench.devices.nvidia import NVIDIA, compute_capability, gpu_models, is_gpu_lost, visible_gpus
+from inductor_bench.devices.hardware_counters import HOPPER_STALL, list_metrics
+from inductor_bench.devices.nvidia import NVIDIA, compute_capability, is_gpu_lost, list_gpu_models, list_visible_gpus
 from inductor_bench.devices.protocol import CPU, Device
-from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
+from inductor_bench.devices.table import (
+    DEVICES,
+    find_best_device,
+    find_common_device,
+    find_device,
+    find_device_of_peaks,
+)
 from inductor_bench.records.run import Environment
-from inductor_bench.store.caches import peaks_key
+from inductor_bench.store.caches import make_peaks_key
 
 MI300X = change(
     build.GPU, torch="2.13.0+rocm6.4", accelerator="AMD Instinct MI300X", compute_capability="9.0", cuda="6.4.43482"
@@ -26,12 +32,12 @@ MI300X = change(
 
 @pytest.mark.parametrize(("name", "device"), [("cpu", CPU), ("cpu:0", CPU), ("cuda", NVIDIA), ("cuda:1", NVIDIA)])
 def test_a_device_is_found_by_its_type_and_by_its_name(name: str, device: Device) -> None:
-    assert device_of(name) is device and DEVICES[device.type] is device
+    assert find_device(name) is device and DEVICES[device.type] is device
 
 
 @pytest.mark.parametrize("name", ["xpu", "xpu:2", "", None])
 def test_an_unknown_device_is_an_accelerator_without_limits(name: str | None) -> None:
-    device = device_of(name)
+    device = find_device(name)
     assert device.type == (name or "").partition(":")[0] and not device.runs_on_host
     assert replace(device.words, family="CUDA") == NVIDIA.words
     assert not (device.has_tf32 or device.library_switches or device.has_hardware_counters)
@@ -39,25 +45,25 @@ def test_an_unknown_device_is_an_accelerator_without_limits(name: str | None) ->
 
 
 def test_words_about_several_modules_are_those_of_the_cpu_only_if_all_run_there() -> None:
-    assert common_device(["cpu", "cpu"]) is CPU
-    assert common_device(["cpu", "cuda", "cpu"]) is common_device(["cuda"]) is NVIDIA
-    assert common_device(["cpu", "xpu"]).type == "xpu"
-    assert not common_device([]).runs_on_host
+    assert find_common_device(["cpu", "cpu"]) is CPU
+    assert find_common_device(["cpu", "cuda", "cpu"]) is find_common_device(["cuda"]) is NVIDIA
+    assert find_common_device(["cpu", "xpu"]).type == "xpu"
+    assert not find_common_device([]).runs_on_host
 
 
 def test_a_device_is_named_by_its_environment() -> None:
     assert (CPU.name_in(build.GPU), NVIDIA.name_in(build.GPU)) == (build.GPU.host.cpu, "NVIDIA H200")
     assert NVIDIA.name_in(Environment()) is None
-    assert best_device(build.GPU) is NVIDIA and best_device(Environment()) is CPU
-    assert device_of_peaks(build.H200) is NVIDIA
-    assert device_of_peaks(replace(build.H200, launch_floor_s=None)) is CPU
+    assert find_best_device(build.GPU) is NVIDIA and find_best_device(Environment()) is CPU
+    assert find_device_of_peaks(build.H200) is NVIDIA
+    assert find_device_of_peaks(replace(build.H200, launch_floor_s=None)) is CPU
 
 
 def test_peaks_depend_on_the_threads_of_a_cpu_and_on_the_driver_of_a_gpu() -> None:
     seen = change(build.GPU, threads=8, vector_isa="avx512", driver="580.82.07", torch="2.13.0+cu130")
-    assert peaks_key(seen, "cpu") == "intel-xeon-platinum-8480c-avx512-8-threads-torch-2.13"
-    assert peaks_key(seen, "cuda:1") == "nvidia-h200-132-units-driver-580-torch-2.13"
-    assert peaks_key(make(Environment, torch="2.13.0"), "xpu") == "xpu-driver-unknown-torch-2.13"
+    assert make_peaks_key(seen, "cpu") == "intel-xeon-platinum-8480c-avx512-8-threads-torch-2.13"
+    assert make_peaks_key(seen, "cuda:1") == "nvidia-h200-132-units-driver-580-torch-2.13"
+    assert make_peaks_key(make(Environment, torch="2.13.0"), "xpu") == "xpu-driver-unknown-torch-2.13"
 
 
 def test_no_table_of_nvidias_is_applied_to_an_amd_gpu() -> None:
@@ -66,7 +72,7 @@ def test_no_table_of_nvidias_is_applied_to_an_amd_gpu() -> None:
     for environment in (MI300X, named, change(MI300X, accelerator="a GPU")):
         assert compute_capability(environment) is None
         assert NVIDIA.theoretical_occupancy(environment, 4, 32, 0) is None
-        assert not any(HOPPER_STALL in metric for metric in metrics_for(compute_capability(environment)))
+        assert not any(HOPPER_STALL in metric for metric in list_metrics(compute_capability(environment)))
 
 
 def test_a_record_of_an_unknown_device_is_shown_like_that_of_a_gpu() -> None:
@@ -83,15 +89,15 @@ def test_gpus_and_their_models_are_those_that_the_driver_names(tmp_path: Path, m
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert visible_gpus() == ("0", "1", "2")
-    assert gpu_models(("0", "1")) == ("NVIDIA H100",)
-    assert gpu_models(("GPU-34", "2")) == ("NVIDIA H100", "NVIDIA A100")
-    assert gpu_models(("MIG-1",)) == ()
+    assert list_visible_gpus() == ("0", "1", "2")
+    assert list_gpu_models(("0", "1")) == ("NVIDIA H100",)
+    assert list_gpu_models(("GPU-34", "2")) == ("NVIDIA H100", "NVIDIA A100")
+    assert list_gpu_models(("MIG-1",)) == ()
     script.write_text("#!/bin/sh\nexit 9\n")
-    assert visible_gpus() == () == gpu_models(("0",))
+    assert list_visible_gpus() == () == list_gpu_models(("0",))
     script.unlink()
     monkeypatch.setattr(nvidia.os, "environ", {"PATH": str(tmp_path)})
-    assert visible_gpus() == ()
+    assert list_visible_gpus() == ()
 
 
 @pytest.mark.parametrize(

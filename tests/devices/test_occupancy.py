@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.devices.nvidia import ARCHITECTURES, LIMITS, theoretical_occupancy
+from inductor_bench.devices.nvidia import ARCHITECTURES, LIMITS, compute_theoretical_occupancy
 
 RESIDENT = {
     # (warps, registers, shared memory): the resident warps for each compute capability
@@ -22,11 +22,11 @@ RESIDENT = {
 @pytest.mark.parametrize(("block", "resident"), RESIDENT.items(), ids=str)
 def test_the_occupancy_is_that_of_the_calculator(block: tuple[int, int, int], resident: dict[str, int]) -> None:
     for capability, warps in resident.items():
-        assert theoretical_occupancy(capability, *block) == warps / LIMITS[capability].warps, capability
+        assert compute_theoretical_occupancy(capability, *block) == warps / LIMITS[capability].warps, capability
 
 
 def test_what_is_not_known_gives_nothing() -> None:
-    assert theoretical_occupancy("9.0", 4, 0, 0) == 1
+    assert compute_theoretical_occupancy("9.0", 4, 0, 0) == 1
     for unknown in (
         (None, 4, 32, 0),
         ("99.0", 4, 32, 0),
@@ -34,7 +34,7 @@ def test_what_is_not_known_gives_nothing() -> None:
         ("9.0", 4, None, 0),
         ("9.0", 4, 32, None),
     ):
-        assert theoretical_occupancy(*unknown) is None
+        assert compute_theoretical_occupancy(*unknown) is None
 
 
 def test_the_limits_agree_with_what_compilers_are_told() -> None:

@@ -93,7 +93,7 @@ def test_a_run_is_shown_in_brief_and_its_findings_are_asked_for(runs: Path, caps
 
 def test_a_run_is_shown_again(runs: Path, capsys: Captured) -> None:
     assert main([*documented("inductor-bench report runs/train --sort gain"), "--no-plots"]) == 0
-    assert "that could win most" in capsys.readouterr().out
+    assert "that could save most" in capsys.readouterr().out
 
 
 def test_two_runs_are_compared(runs: Path, capsys: Captured) -> None:

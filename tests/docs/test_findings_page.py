@@ -11,8 +11,8 @@ from conftest import ROOT
 from finding_examples import EXAMPLES, FIRST_LINES, share
 
 from inductor_bench.analysis.findings.finding import Finding
-from inductor_bench.analysis.findings.first_line import headline
-from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
+from inductor_bench.analysis.findings.first_line import write_first_line
+from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, list_findings
 from inductor_bench.analysis.step_costs import HOST_SETS_PACE
 from inductor_bench.records.run import Run
 
@@ -34,8 +34,8 @@ def sections(page: str) -> dict[str, dict[str, str]]:
 
 def found_in(run: Run, kind: str) -> Finding | None:
     """The finding of a kind that the tool reports of a run, or its first line."""
-    lead = headline(run)
-    every = findings(run) if kind in EXAMPLES else [lead] if lead is not None else []
+    lead = write_first_line(run)
+    every = list_findings(run) if kind in EXAMPLES else [lead] if lead is not None else []
     return next((one for one in every if one.kind == kind), None)
 
 

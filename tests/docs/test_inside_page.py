@@ -86,7 +86,7 @@ OBSERVE, MEASURE = (
     "`worker/capture/step_observer.py` · `measure_window`",
 )
 NOTHING = "seconds calls nothing that it is given"
-A, B = "`units.py` · `seconds`", "`analysis/ledger.py` · `step_kernels`"
+A, B = "`units.py` · `seconds`", "`analysis/ledger.py` · `sum_step_kernels`"
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ A, B = "`units.py` · `seconds`", "`analysis/ledger.py` · `step_kernels`"
     [
         ("1. `analysis/gone.py` · `f` (apart): …", "analysis/gone.py has no f"),
         ("1. `analysis/analyse.py` · `gone` (apart): …", "analysis/analyse.py has no gone"),
-        (f"1. {A} (apart): …\n2. {B}: …", "seconds does not call step_kernels"),
-        (f"1. {A} (apart): …\n2. {B} (apart): …\n3. {B} (from 1): …", "seconds does not call step_kernels"),
+        (f"1. {A} (apart): …\n2. {B}: …", "seconds does not call sum_step_kernels"),
+        (f"1. {A} (apart): …\n2. {B} (apart): …\n3. {B} (from 1): …", "seconds does not call sum_step_kernels"),
         (f"1. {A} (apart): …\n3. {B} (apart): …", "stop 3 is number 2"),
         (f"1. {OBSERVE} (apart): …\n2. {MEASURE}: …", "observe does not call measure_window"),
-        (f"1. {OBSERVE} (apart): …\n2. {B} (from 1, given by 1): …", "observe does not give step_kernels"),
+        (f"1. {OBSERVE} (apart): …\n2. {B} (from 1, given by 1): …", "observe does not give sum_step_kernels"),
         (f"1. {OBSERVE} (apart): …\n2. {A} (apart): …\n3. {MEASURE} (from 2, given by 1): …", NOTHING),
     ],
 )

@@ -22,7 +22,7 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
 from inductor_bench.records.summary import Summary
-from inductor_bench.report.document_summary import schema_file, summarized_json
+from inductor_bench.report.document_summary import name_schema_file, write_summarised_json
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.run_document import FORMATS
 from inductor_bench.store import codec
@@ -74,9 +74,9 @@ def test_a_schema_that_there_is_not_is_refused_with_those_that_there_are() -> No
 def test_any_record_has_the_form_of_its_schema(document: Any, data: st.DataObject) -> None:
     record = data.draw(drawn_records.records(document.root))
     if document.is_list:
-        check(json.loads(json.dumps(codec.encode([record]))), schema_file(document.root))
+        check(json.loads(json.dumps(codec.encode([record]))), name_schema_file(document.root))
     else:
-        check(json.loads(summarized_json(record, data.draw(drawn_records.records(Summary)))))
+        check(json.loads(write_summarised_json(record, data.draw(drawn_records.records(Summary)))))
 
 
 @pytest.mark.parametrize("document", schemas.FILES, ids=lambda document: document.root.__name__)
@@ -85,7 +85,7 @@ def test_any_record_has_the_form_of_its_schema(document: Any, data: st.DataObjec
 def test_any_file_has_the_form_of_its_schema_with_its_defaults_and_without(document: Any, data: st.DataObject) -> None:
     record = data.draw(drawn_records.records(document.root))
     for encoded in (codec.encode(record), codec.encode_sparse(record)):
-        check(json.loads(json.dumps(encoded)), schema_file(document.root))
+        check(json.loads(json.dumps(encoded)), name_schema_file(document.root))
 
 
 @pytest.mark.parametrize("name", recorded_texts())
@@ -103,11 +103,11 @@ def test_what_is_printed_of_a_recorded_run_has_the_form_of_its_schema(name: str,
 
 def test_a_wrong_form_is_seen() -> None:
     data = json.loads(json.dumps(codec.encode(recorded_runs()["decode"])))
-    check(data, schema_file(Run))
+    check(data, name_schema_file(Run))
     for wrong in ({"title": 3}, {"modules": {}}, {"newer": 1}, {"program": {}}, {"schema": "run/2"}):
         with pytest.raises(ValidationError):
-            check(data | wrong, schema_file(Run))
-    check(data | {"newer": 1}, schema_file(Run), open_ended=True)
+            check(data | wrong, name_schema_file(Run))
+    check(data | {"newer": 1}, name_schema_file(Run), open_ended=True)
 
 
 # What commands print

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from p_text import disagreements, read_p_text
 
-from inductor_bench.analysis.step_costs import cost_of
+from inductor_bench.analysis.step_costs import compute_cost
 from inductor_bench.records.base import Category
 from inductor_bench.records.module import Kernel, ModuleRecord
 from inductor_bench.records.run import Run
@@ -98,7 +98,7 @@ def test_shares_are_shares(run: Run) -> None:
         assert sum(total.wall_share or 0 for total in module.categories) <= 1 + 1e-9
         for kernel in module.kernels:
             assert kernel.roof.peak_share is None or 0 <= kernel.roof.peak_share <= 1
-            cost = cost_of(run, module, kernel)
+            cost = compute_cost(run, module, kernel)
             assert cost.gain_limit_s is None or 0 <= cost.gain_limit_s <= cost.time_s * (1 + 1e-9)
 
 

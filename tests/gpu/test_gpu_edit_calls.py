@@ -14,7 +14,7 @@ from breakdown_runs import Done, apply, breakdown, command, run
 from inductor_bench.records.request import DRAWN
 from inductor_bench.source.edited import BEGIN, END
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.modules.extraction import list_candidates, modules_of_run
+from inductor_bench.workflows.modules.extraction import list_candidates, read_modules_of_run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu_edit_calls")]
 
@@ -65,7 +65,7 @@ def ran(program: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def names_of(ran: RunFolder) -> list[str]:
     """The kernels and library calls of the RUN, in the order in which they run."""
-    (module,) = modules_of_run(ran, DRAWN)[0]
+    (module,) = read_modules_of_run(ran, DRAWN)[0]
     candidates = [one for one in list_candidates(module) if one.launch is not None]
     candidates.sort(key=lambda one: min(one.launch.positions) if one.launch is not None else 0)
     names = [one.header.name for one in candidates]

@@ -11,7 +11,7 @@ import torch
 from inductor_bench.records.run import Peaks
 from inductor_bench.worker.device.nvidia_runtime import (
     capture_graph,
-    profiled_durations,
+    profile_durations,
     sustained_time,
     triton_kernels,
 )
@@ -83,7 +83,7 @@ def test_a_second_measurement_agrees(measured: tuple[Peaks, float]) -> None:
 
 def test_no_plain_copy_beats_the_memory_roof(measured: tuple[Peaks, float]) -> None:
     source, target = torch.randn(2, 64 << 20, device="cuda")
-    durations = profiled_durations(lambda: torch.mul(source, 2.0, out=target))
+    durations = profile_durations(lambda: torch.mul(source, 2.0, out=target))
     fastest = 2 * 4 * source.numel() / min(durations)
     assert 0.6 * measured[0].memory_bandwidth < fastest < 1.05 * measured[0].memory_bandwidth
 
@@ -95,7 +95,7 @@ def test_the_slope_of_graphs_and_the_profiler_agree() -> None:
         return torch.mul(source, 2.0, out=target)
 
     few, many = (sustained_time(capture_graph(launch, count).replay, 5e-3) for count in (20, 60))
-    profiled = sorted(profiled_durations(launch))
+    profiled = sorted(profile_durations(launch))
     assert (many - few) / 40 == pytest.approx(profiled[len(profiled) // 2], rel=0.05)
 
 

@@ -75,7 +75,7 @@ else:
 
 @pytest.fixture
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "cores_of_this_process", lambda: 64)
+    monkeypatch.setattr(worker, "count_cores_of_this_process", lambda: 64)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_crash_ends_its_job_alone(pool: WorkerPool) -> None:
 def test_none_is_started_where_the_program_needs_all_cores(
     cores: int, started: int, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "cores_of_this_process", lambda: cores)
+    monkeypatch.setattr(worker, "count_cores_of_this_process", lambda: cores)
     with pool_of(python, tmp_path) as pool:
         pool.get_ready(beside_program=True)
         assert len(children()) == started
@@ -178,10 +178,10 @@ def test_none_is_started_where_the_program_needs_all_cores(
 
 
 def test_beside_others_a_process_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "usable_cores", lambda: 16)
+    monkeypatch.setattr(worker, "count_usable_cores", lambda: 16)
     for share, number in (("", 16), ("3", 3), ("64", 16), ("0", 16), ("many", 16)):
         monkeypatch.setenv(worker.COMPILE_THREADS, share)
-        assert worker.cores_of_this_process() == number
+        assert worker.count_cores_of_this_process() == number
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])

@@ -181,7 +181,7 @@ def end(process: psutil.Process) -> None:
 LIBRARY = """
 import multiprocessing, os, signal, subprocess, sys, time
 from pathlib import Path
-from inductor_bench.launch.marks import tool_mark
+from inductor_bench.launch.marks import find_tool_mark
 from inductor_bench.launch.process import ChildProcess, run_process
 
 def fork(function=time.sleep, argument=300):
@@ -229,11 +229,11 @@ def test_a_program_that_uses_the_library_keeps_what_it_started_itself(tmp_path: 
 def test_a_fork_has_a_guardian_of_its_own(tmp_path: Path) -> None:
     program = """
         def work(mark):
-            assert tool_mark() != mark
+            assert find_tool_mark() != mark
             child("of_fork")
             os.kill(os.getpid(), signal.SIGKILL)
         child()
-        fork(work, tool_mark()).join()
+        fork(work, find_tool_mark()).join()
         Path("up").touch()
         time.sleep(300)
     """

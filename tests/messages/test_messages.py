@@ -16,10 +16,10 @@ from inductor_bench.messages import edit_requests, job_requests, kernel_requests
 from inductor_bench.messages.job_requests import (
     WorkerJob,
     WorkerRequest,
-    by_name,
     decode_answer,
     decode_request,
     encode_request,
+    index_by_name,
 )
 from inductor_bench.records.base import DeviceUse, OtherProcess
 from inductor_bench.records.code import Details, MachineLoad
@@ -84,7 +84,7 @@ def test_a_request_whose_fields_do_not_fit_is_refused_with_the_place() -> None:
 def test_requests_arrive_as_they_were_sent(request_: WorkerRequest[Any]) -> None:
     sent = json.loads(json.dumps(encode_request(request_)))
     assert sent["do"] == type(request_).__name__
-    assert decode_request(sent, by_name(BENCH)) == request_
+    assert decode_request(sent, index_by_name(BENCH)) == request_
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "undecided":
 def test_the_interval_of_a_median_holds_it_and_widens_with_the_confidence(
     found: list[float], confidence: float
 ) -> None:
-    low, high = own.median_interval(found, confidence)
+    low, high = own.compute_median_interval(found, confidence)
     assert low <= statistics.median(found) <= high
     assert low in found and high in found
-    wider = own.median_interval(found, (1 + confidence) / 2)
+    wider = own.compute_median_interval(found, (1 + confidence) / 2)
     assert wider[0] <= low and high <= wider[1]
 
 
@@ -37,14 +37,14 @@ def test_a_summary_is_in_the_order_of_its_figures(found: list[float]) -> None:
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=40))
 def test_one_side_is_faster_only_if_the_other_is_slower(pairs: list[tuple[float, float]]) -> None:
     a, b = [one for one, _ in pairs], [other for _, other in pairs]
-    forth, back = own.verdict(own.paired_ratio(a, b)), own.verdict(own.paired_ratio(b, a))
+    forth, back = own.find_verdict(own.compute_paired_ratio(a, b)), own.find_verdict(own.compute_paired_ratio(b, a))
     assert {forth, back} != {"faster"} and {forth, back} != {"slower"}
     assert forth in OPPOSITE and back in OPPOSITE
 
 
 @given(samples)
 def test_samples_compared_with_themselves_are_neither_faster_nor_slower(found: list[float]) -> None:
-    assert own.verdict(own.paired_ratio(found, found)) in ("same", "undecided")
+    assert own.find_verdict(own.compute_paired_ratio(found, found)) in ("same", "undecided")
 
 
 @given(st.lists(times, max_size=60))
@@ -55,7 +55,7 @@ def test_drift_is_finite_and_sure_only_beyond_the_limit(found: list[float]) -> N
 
 @given(st.lists(times, max_size=20), st.sampled_from([mode_conclusion.SHOWN, mode_conclusion.DECIDING]))
 def test_the_interval_of_processes_holds_their_mean(found: list[float], confidence: float) -> None:
-    interval = mode_conclusion.geometric_interval(found, confidence)
+    interval = mode_conclusion.compute_geometric_interval(found, confidence)
     assert (interval is None) == (len(found) < 2)
     if interval is not None:
         assert interval.low <= interval.mean <= interval.high
@@ -65,8 +65,8 @@ def test_the_interval_of_processes_holds_their_mean(found: list[float], confiden
 
 @given(st.lists(times, min_size=2, max_size=9), st.floats(1.0, 1e6))
 def test_a_wider_noise_never_narrows_the_interval(found: list[float], factor: float) -> None:
-    narrow = mode_conclusion.geometric_interval(found, mode_conclusion.DECIDING, 0.01)
-    wide = mode_conclusion.geometric_interval(found, mode_conclusion.DECIDING, min(0.01 * factor, 5.0))
+    narrow = mode_conclusion.compute_geometric_interval(found, mode_conclusion.DECIDING, 0.01)
+    wide = mode_conclusion.compute_geometric_interval(found, mode_conclusion.DECIDING, min(0.01 * factor, 5.0))
     assume(narrow is not None and wide is not None)
     assert narrow is not None and wide is not None
     assert wide.low <= narrow.low * (1 + 1e-9) and narrow.high <= wide.high * (1 + 1e-9)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, times_by_layer
-from inductor_bench.analysis.layers.tree import TreeNode, tree_by_layer, tree_by_line, walk
+from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, sum_times_by_layer
+from inductor_bench.analysis.layers.tree import TreeNode, build_tree_by_layer, build_tree_by_line, walk
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import DIRECTIONS, CallSite, LayerMap, SourceLine
 from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LineTime
@@ -38,14 +38,14 @@ def check_nodes(tree: tuple[TreeNode, ...], time_s: float) -> None:
 
 @given(st.lists(layer_rows, max_size=40), classes)
 def test_a_tree_of_layers_adds_up_to_its_rows(rows: list[LayerTime], known: dict[str, str]) -> None:
-    tree = tree_by_layer(rows, known)
+    tree = build_tree_by_layer(rows, known)
     check_nodes(tree, math.fsum(row.time_s for row in rows))
     assert math.fsum(node.whole.flops for node in tree) == pytest.approx(math.fsum(row.flops for row in rows))
 
 
 @given(st.lists(line_rows, max_size=40))
 def test_a_tree_of_lines_adds_up_to_its_rows(rows: list[LineTime]) -> None:
-    check_nodes(tree_by_line(rows), math.fsum(row.time_s for row in rows))
+    check_nodes(build_tree_by_line(rows), math.fsum(row.time_s for row in rows))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.floats(0, 1e18)), min_size=1))
@@ -90,7 +90,7 @@ def test_the_step_is_divided_without_a_rest(
     ]
     window = StepWindow("main", (0.0, 100.0), (0.0, 100.0))
     steps = Steps(1.0, window, works, (), None, {})  # type: ignore[arg-type]
-    found_times = times_by_layer(DividedSteps(steps, {}, {0: GraphLayers(layer_map)}))
+    found_times = sum_times_by_layer(DividedSteps(steps, {}, {0: GraphLayers(layer_map)}))
     by_layer, by_line = found_times.layers, found_times.lines
     whole_s = math.fsum(work.duration_s for work in works)
     assert math.fsum(row.time_s for row in by_layer) == pytest.approx(whole_s)

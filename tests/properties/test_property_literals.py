@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inductor_bench.literals import MASK, mask_literals
-from inductor_bench.store.files import masked_file
+from inductor_bench.store.files import mask_file
 
 SECRETS = st.text(string.ascii_letters + string.digits + "+/=_-.", min_size=10, max_size=60).filter(
     lambda text: any(map(str.isdigit, text)) and any(map(str.isalpha, text)) and text[0].isalnum() and "-" in text[1:]
@@ -162,5 +162,5 @@ def test_any_text_can_be_masked_again(text: str) -> None:
 
 def test_a_page_keeps_the_names_of_its_own() -> None:
     text = '<td data-key="abc-12345">sk-' + 30 * "a1" + "</td>"
-    assert masked_file("report.html", text) == f'<td data-key="abc-12345">{MASK}</td>'
-    assert masked_file("forward.py", 'x = f(api_key="abc")') == f'x = f(api_key="{MASK}")'
+    assert mask_file("report.html", text) == f'<td data-key="abc-12345">{MASK}</td>'
+    assert mask_file("forward.py", 'x = f(api_key="abc")') == f'x = f(api_key="{MASK}")'

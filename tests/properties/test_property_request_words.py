@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.presentation import KINDS, make_request
 from inductor_bench.devices.table import DEVICES
-from inductor_bench.messages.observed import requested
+from inductor_bench.messages.observed import read_request
 from inductor_bench.records.base import IN_RECORD
 from inductor_bench.records.comparison import MODES
 from inductor_bench.records.request import (
@@ -42,14 +42,14 @@ from inductor_bench.records.request_fields import (
     OPTION,
     PART,
     Option,
-    option_fields,
-    option_words,
-    options_by_field,
+    list_option_fields,
+    list_option_words,
+    list_options_by_field,
     recorded,
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.model_list import read_list
-from inductor_bench.workflows.modules.compile_environment import observed_environment
+from inductor_bench.workflows.modules.compile_environment import make_observed_environment
 
 VERBS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "breakdown": (BreakdownRequest, {}, ["a.py"]),
@@ -131,7 +131,7 @@ def parsed(verb: str, typed: list[str]) -> Any:
 def test_each_field_with_an_option_has_one_on_the_command_line(verb: str) -> None:
     kind = VERBS[verb][0]
     known = {item.name: item for item in import_module(f"inductor_bench.cli.{verb}").command.params}
-    for one in option_fields(kind):
+    for one in list_option_fields(kind):
         parameter = known[one.name]
         assert "/".join([*parameter.opts[-1:], *parameter.secondary_opts]) == one.option.names[-1]
         assert one.option.kind in ("", *KINDS)
@@ -152,14 +152,14 @@ def test_the_words_of_a_request_give_it_again(verb: str, data: st.DataObject) ->
         request = replace(request, search=replace(request.search, optimize=True))
     if verb == "batch" and request.models.values_limit_bytes != VALUES_LIMIT_BYTES:
         request = replace(request, overrides={"values": RECORDED})
-        assert parsed(verb, [*option_words(request), "--values", RECORDED]) == request
+        assert parsed(verb, [*list_option_words(request), "--values", RECORDED]) == request
     else:
-        assert parsed(verb, list(option_words(request))) == request
+        assert parsed(verb, list(list_option_words(request))) == request
 
 
 @pytest.mark.parametrize("budget_s", [0.5, 20.0, 1e6, 123456.75])
 def test_a_time_is_written_without_an_exponent(budget_s: float) -> None:
-    (option,) = (one.option for one in option_fields(OptimizeRequest) if one.name == "budget_s")
+    (option,) = (one.option for one in list_option_fields(OptimizeRequest) if one.name == "budget_s")
     words = list(option.words(budget_s))
     assert "e" not in words[-1] and float(words[-1]) == budget_s
     assert parsed("optimize", words).budget_s == budget_s
@@ -178,9 +178,11 @@ def test_a_record_holds_a_request_but_for_where_it_is_written(request: Breakdown
 @given(requests(BreakdownRequest, [item.name for item in fields(BreakdownRequest)], {}))
 def test_every_option_of_a_breakdown_reaches_the_observed_program(request: BreakdownRequest) -> None:
     with TemporaryDirectory() as work, pytest.MonkeyPatch.context() as patch:
-        for name, value in observed_environment(replace(request, target="a.py", kind="script"), Path(work), {}).items():
+        for name, value in make_observed_environment(
+            replace(request, target="a.py", kind="script"), Path(work), {}
+        ).items():
             patch.setenv(name, value)
-        assert requested() == replace(recorded(request), kind="script")
+        assert read_request() == replace(recorded(request), kind="script")
 
 
 def test_what_is_typed_for_a_batch_precedes_its_list_even_if_it_is_the_default() -> None:
@@ -196,11 +198,11 @@ def test_a_list_of_models_takes_the_options_of_batch(tmp_path: Path) -> None:
         **{"dynamic": False, "amp": "bf16"},
         **{"device": "cpu", "seed": 3, "live": True, "repeat": 4, "values": "recorded"},
     }
-    assert list(values) == [one.option.key for one in options_by_field(BatchRequest)["overrides"]]
+    assert list(values) == [one.option.key for one in list_options_by_field(BatchRequest)["overrides"]]
     path = tmp_path / "list.yaml"
     path.write_text(json.dumps({"models": [{"target": "timm:a", **values}]}))
     (model,) = read_list(path)
-    assert option_words(model) == (
+    assert list_option_words(model) == (
         *("--training", "--optimizer", "SGD", "--mode", "max-autotune", "--no-dynamic", "--amp", "bfloat16"),
         *("--device", "cpu", "--seed", "3", "--batch-size", "8", "--live", "--timeout", "5"),
         *("--repeat", "4", "--values", "recorded"),

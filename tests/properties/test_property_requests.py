@@ -14,7 +14,7 @@ from inductor_bench.cli.presentation import SECONDS, read_variables
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import NUMBER, TEXT, QueryColumn, QueryTable
 from inductor_bench.store.tables import ask
-from inductor_bench.workflows.model_list import plain_name, read_list
+from inductor_bench.workflows.model_list import make_plain_name, read_list
 
 targets = st.one_of(
     st.sampled_from(["resnet18", "timm:vit_a", "timm:", "a.py", "a.py:make", "hf:x", "x:y"]), st.text(max_size=6)
@@ -77,7 +77,7 @@ def test_a_yaml_list_is_read_or_refused_in_words(found: list[str], defaults: lis
 
 @given(st.text(max_size=30))
 def test_the_file_name_of_any_model_stays_in_its_folder(target: str) -> None:
-    name = plain_name(target)
+    name = make_plain_name(target)
     assert name and "/" not in name and name not in (".", "..") and name.isascii() and len(name) <= 80
 
 

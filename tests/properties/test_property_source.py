@@ -17,7 +17,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.source.generated_text import read_comment
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_calls import read_static_launches
-from inductor_bench.source.structured_trace import printed_module_paths, read_structured_trace
+from inductor_bench.source.structured_trace import find_printed_module_paths, read_structured_trace
 
 DATA = Path(__file__).parent.parent / "data"
 MODULES = [
@@ -135,7 +135,7 @@ def test_any_text_is_read_as_a_module_or_refused_in_words(text: str) -> None:
 @example("Compiled module path: \0.py\n")
 @example("Compiled module path: /a b.pyCompiled module path: /c.py")
 def test_a_log_gives_distinct_paths_without_null_characters(text: str) -> None:
-    paths = printed_module_paths(text)
+    paths = find_printed_module_paths(text)
     assert len(set(paths)) == len(paths)
     assert all(path.endswith(".py") and "\0" not in path and "\n" not in path for path in paths)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.store.redaction import MASK, SHORTEST, Redaction
-from inductor_bench.store.run_files import unpacked_run
+from inductor_bench.store.run_files import unpack_run
 
 PLACES = ("record.json", "modules/m.py", "kernels/k.safetensors", "kernels/../../x.py", "/etc/x.json", "../record.json")
 members = st.lists(
@@ -49,7 +49,7 @@ def unpack(data: bytes) -> dict[str, bytes] | None:
         path.write_bytes(data)
         found = None
         try:
-            with unpacked_run(path) as unpacked:
+            with unpack_run(path) as unpacked:
                 files = [item for item in unpacked.rglob("*") if not item.is_dir()]
                 assert all(item.is_file() and not item.is_symlink() for item in files)
                 found = {str(item.relative_to(unpacked)): item.read_bytes() for item in files}

@@ -10,9 +10,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from inductor_bench import units
-from inductor_bench.analysis.findings.finding import join_words, short_paths
+from inductor_bench.analysis.findings.finding import join_words, shorten_paths
 from inductor_bench.report import names
-from inductor_bench.source.generated_text import operator_id
+from inductor_bench.source.generated_text import compute_operator_id
 from inductor_bench.store.caches import slug
 from inductor_bench.store.codec import LARGEST
 
@@ -102,21 +102,21 @@ def test_a_shortened_path_is_its_folder_and_file_and_all_other_text_stays(
         path = root + "/".join(parts)
         text += f"{word} {path}:{line}"
         wanted += f"{word} {'/'.join(parts[-2:]) if len(parts) > 2 else path}:{line}"
-    assert short_paths(f"{text} {last}") == f"{wanted} {last}"
+    assert shorten_paths(f"{text} {last}") == f"{wanted} {last}"
 
 
 @given(st.text(st.characters(), max_size=200), st.text(st.characters(), max_size=20))
 @example("\ud800", "")
 @example("x" * 200 + "\ud800", "")
 def test_any_name_of_a_file_of_others_has_an_id_and_a_file_name(name: str, arguments: str) -> None:
-    assert re.fullmatch(r"[0-9a-f]+", operator_id(name, arguments))
+    assert re.fullmatch(r"[0-9a-f]+", compute_operator_id(name, arguments))
     assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", slug(name))
 
 
 @given(texts)
 def test_shortening_paths_twice_changes_nothing_more(text: str) -> None:
-    once = short_paths(text)
-    assert short_paths(once) == once
+    once = shorten_paths(text)
+    assert shorten_paths(once) == once
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), max_size=9), st.integers(1, 6))

@@ -20,7 +20,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import IDLE
 from inductor_bench.records.traced import Trace
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.program_trace import busy_time, gaps, merge, read_program_trace, union_length
+from inductor_bench.trace.program_trace import compute_busy_time, compute_union_length, gaps, merge, read_program_trace
 from inductor_bench.trace.program_works import find_works
 from inductor_bench.trace.rows import read_trace
 
@@ -101,7 +101,7 @@ def test_any_events_make_a_sound_trace_or_are_refused_in_words(found: list[Any],
         assert iteration.start_s <= iteration.end_s
         assert all(0 <= op < len(trace.host_ops) for op in iteration.top_ops)
         assert all(0 <= one < len(trace.device_events) for one in iteration.device_events)
-    busy, pauses = busy_time(trace.device_events), gaps(trace.device_events)
+    busy, pauses = compute_busy_time(trace.device_events), gaps(trace.device_events)
     assert all(0 <= value < math.inf for value in (*busy.values(), pauses.median_s, pauses.longest_s))
 
 
@@ -219,7 +219,7 @@ def test_each_moment_of_a_stretch_belongs_to_one_span_or_to_a_pause(
     assert math.isclose(math.fsum(given_s) + sum(one.end_s - one.start_s for one in pauses), end - start, abs_tol=1e-9)
     assert all(before.end_s <= after.start_s for before, after in pairwise(pauses))
     covered = [(max(one.start_s, start), min(one.end_s, end)) for one in found]
-    assert math.isclose(math.fsum(given_s), union_length(covered), abs_tol=1e-9)
+    assert math.isclose(math.fsum(given_s), compute_union_length(covered), abs_tol=1e-9)
 
 
 @given(st.lists(st.tuples(instants, instants), max_size=12))
@@ -230,4 +230,4 @@ def test_the_union_of_intervals_is_disjoint_in_order_and_covers_each(found: list
     for start, end in found:
         assert start > end or any(low <= start and end <= high for low, high in merged)
     assert merge(merged) == merged
-    assert union_length(found) <= math.fsum(end - start for start, end in found if end >= start) + 1e-9
+    assert compute_union_length(found) <= math.fsum(end - start for start, end in found if end >= start) + 1e-9

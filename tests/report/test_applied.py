@@ -14,7 +14,7 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.messages.observed import APPLY, Pins
 from inductor_bench.records.base import Category
 from inductor_bench.records.retune import FASTER, MeasuredKernel, Retune, RetuneRow, TritonPin, Tuning
-from inductor_bench.report.run.retune_document import APPLIED_FORMATS, retuned_words
+from inductor_bench.report.run.retune_document import APPLIED_FORMATS, describe_retunes
 from inductor_bench.workflows.apply import ApplyOutcome
 from inductor_bench.workflows.pins import PinnedRun, Unpinned
 
@@ -73,7 +73,7 @@ def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> Non
     def words_of(retune: Retune) -> str:
         summary = summarize_retunes((retune.row, CONFIG))
         assert summary is not None
-        return retuned_words(summary, run)
+        return describe_retunes(summary, run)
 
     left = "0.800 ms of it by library settings or library kernels, which apply does not set"
     words = f"a step would save 0.820 ms (2.7%), {left}"

@@ -15,14 +15,14 @@ from inline import change
 
 from inductor_bench import units
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.analysis.comparison_words import signed, signed_percent
+from inductor_bench.analysis.comparison_words import format_signed, format_signed_percent
 from inductor_bench.records.comparison import RunComparison
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import EAGER, Part
 from inductor_bench.report import names
-from inductor_bench.report.comparison_document import FORMATS, comparison_document
+from inductor_bench.report.comparison_document import FORMATS, make_comparison_document
 from inductor_bench.report.formats import View
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.terminal import render_text
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 
@@ -36,7 +36,7 @@ def comparison() -> RunComparison:
 
 
 def table(comparison: RunComparison, columns: int = 100) -> str:
-    return document_text(comparison_document(comparison, View()), columns)
+    return render_text(make_comparison_document(comparison, View()), columns)
 
 
 def test_the_first_screen_answers(comparison: RunComparison) -> None:
@@ -106,8 +106,8 @@ def test_runs_that_cannot_be_compared_have_tables_and_no_verdict() -> None:
 
 
 def test_differences_have_signs() -> None:
-    assert (signed(0.31e-3), signed(-12e-6)) == ("+0.310 ms", "-12.0 µs")
-    assert (signed_percent(0.1, 1.0), signed_percent(-1e-9, 1.0), signed_percent(1.0, 0.0)) == (
+    assert (format_signed(0.31e-3), format_signed(-12e-6)) == ("+0.310 ms", "-12.0 µs")
+    assert (format_signed_percent(0.1, 1.0), format_signed_percent(-1e-9, 1.0), format_signed_percent(1.0, 0.0)) == (
         "+10.0%",
         "<0.1%",
         units.MISSING,

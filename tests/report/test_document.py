@@ -46,9 +46,9 @@ from inductor_bench.report.document import (
     Stretch,
     Table,
     TimelineChart,
-    kernel_column,
-    notes,
-    words,
+    make_kernel_column,
+    make_notes,
+    make_text_column,
 )
 
 WIDTHS = (60, 80, 100, 140)
@@ -61,7 +61,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     parts = (Stretch(0.5, "#0072b2", f"conv{text}"), Stretch(0.3, "#e69f00", "idle"), Stretch(0.001, "#111111", "rest"))
     placed = (Stretch(0.25, "bad", f"slower{text}", "+1 ms", 0.5),)
     columns = (
-        *(Column("#"), kernel_column(f"kernel{text}", 40), Column(f"kind{text}", False, on=On.PAPER)),
+        *(Column("#"), make_kernel_column(f"kernel{text}", 40), Column(f"kind{text}", False, on=On.PAPER)),
         *(
             Column("calls", spare=2),
             Column("time", hint=f"a hint{text}"),
@@ -76,7 +76,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
                 Cell(
                     f"{name}{text}",
                     colour="#0072b2",
-                    notes=(*notes(f"model.py:{number}{text}"), Note(f"look at it{text}", tone=WARN, whole=True)),
+                    notes=(*make_notes(f"model.py:{number}{text}"), Note(f"look at it{text}", tone=WARN, whole=True)),
                 ),
                 Cell(f"pointwise{text}"),
                 Cell("1,234", 1234.5),
@@ -114,7 +114,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
         ),
         Table(columns, rows, 1, total, "name", most=2, more=f"in tables/x.csv{text}"),
         Table(
-            (words("part"), Column("time")),
+            (make_text_column("part"), Column("time")),
             [Row((Cell("a", fill="█", colour="#0072b2"), Cell("1 ms")))] * 3,
             most=1,
             rest=Row((Cell("and 2 more", fill="-"), Cell("2 ms"))),
@@ -149,15 +149,15 @@ def test_the_document_has_every_block() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_block_on_a_terminal(width: int) -> None:
-    golden(f"document-{width}.txt", terminal.document_text(every_block(), width))
+    golden(f"document-{width}.txt", terminal.render_text(every_block(), width))
 
 
 def test_every_block_in_markdown() -> None:
-    golden("document.md", markdown.document_markdown(every_block()))
+    golden("document.md", markdown.render_markdown(every_block()))
 
 
 def test_every_block_on_a_page() -> None:
-    text = html.document_page(every_block())
+    text = html.render_page(every_block())
     parsed = Parsed(text)
     shown = parsed.shown
     for words_ in ("The answer is 42.", "A finding. Hint: do this", "and 3 more", "conv 50%, idle 30%", "look at it"):
@@ -176,26 +176,26 @@ def test_a_page_shows_a_thousand_rows_of_a_table_and_counts_the_others() -> None
     columns = (Column("graph", False), Column("time"))
     rows = [Row((Cell(f"graph-{place}"), Cell("1 s", 1.0))) for place in range(blocks.MOST_ROWS + 7)]
     table = Table(columns, rows, total=Row((Cell("sum"), Cell("1007 s", 1007.0))), more="in tables/graphs.csv")
-    text = html.document_page(Document("Graphs", blocks=(table,)))
+    text = html.render_page(Document("Graphs", blocks=(table,)))
     shown = Parsed(text).shown
     assert f"graph-{blocks.MOST_ROWS - 1}" in shown and f"graph-{blocks.MOST_ROWS}" not in shown
     assert "and 7 more in tables/graphs.csv" in shown and "1007 s" in shown
-    assert "7 more in tables/graphs.csv" in markdown.document_markdown(Document("Graphs", blocks=(table,)))
+    assert "7 more in tables/graphs.csv" in markdown.render_markdown(Document("Graphs", blocks=(table,)))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_text_makes_a_line_wider_than_the_terminal(width: int) -> None:
-    lines = terminal.document_text(every_block(" " + EVIL), width).splitlines()
+    lines = terminal.render_text(every_block(" " + EVIL), width).splitlines()
     assert not set("".join(lines)) & {"\x1b", "\x9b", "\u202e"}
     records = ("  column", "Next", "Written", "  kernel")  # texts that stay in one piece
     assert [line for line in lines if len(line) > width and not line.startswith(records) and "long" not in line] == []
 
 
 def test_hostile_text_is_text_in_markdown_and_on_a_page() -> None:
-    text = markdown.document_markdown(every_block(" " + EVIL)).replace("<br>", "")
+    text = markdown.render_markdown(every_block(" " + EVIL)).replace("<br>", "")
     fenced = re.sub(r"^(`{3,})$.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert "\x1b" not in text and not re.search(r"(?<!\\)<", fenced)
-    parsed = Parsed(html.document_page(every_block(" " + EVIL)))
+    parsed = Parsed(html.render_page(every_block(" " + EVIL)))
     assert parsed.tags.count("script") == 3 and "alert(1)" in parsed.shown  # marks of a timeline are data in a script
 
 
@@ -211,10 +211,10 @@ def test_a_terminal_without_unicode_or_colours_says_the_same() -> None:
     )
     assert "\x1b[" in colour.getvalue()
     plain = re.sub(r"\x1b\[[0-9;]*m", "", colour.getvalue())
-    assert plain == terminal.document_text(every_block(), 80)
+    assert plain == terminal.render_text(every_block(), 80)
 
 
 def test_a_command_stays_in_one_piece() -> None:
     command = "inductor-bench kernel " + "a-long-path/" * 20
-    assert command in terminal.document_text(every_block(command=command), 60)
-    assert f"```\n{command}\n```" in markdown.document_markdown(every_block(command=command))
+    assert command in terminal.render_text(every_block(command=command), 60)
+    assert f"```\n{command}\n```" in markdown.render_markdown(every_block(command=command))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import step_runs
 
-from inductor_bench.analysis.host_time import host_trace
+from inductor_bench.analysis.host_time import make_host_trace
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
     OWN,
@@ -20,10 +20,10 @@ from inductor_bench.records.evidence import (
     SampledStack,
 )
 from inductor_bench.records.run import PYTHON, SLEEPING, HostStretch, HostWork, Run
-from inductor_bench.report.html import document_page
-from inductor_bench.report.markdown import document_markdown
-from inductor_bench.report.run.run_document import PageParts, page_parts, run_document
-from inductor_bench.report.run.step_document import cost_words, few_words, flame_levels
+from inductor_bench.report.html import render_page
+from inductor_bench.report.markdown import render_markdown
+from inductor_bench.report.run.run_document import PageParts, list_page_parts, run_document
+from inductor_bench.report.run.step_document import describe_few_samples, describe_sampling_cost, list_flame_levels
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import HOST, read_host_trace, write_host_trace
 
@@ -60,26 +60,28 @@ def samples() -> HostSamples:
 
 
 def test_the_table_names_functions_and_lines() -> None:
-    text = document_markdown(run_document(sampled()))
+    text = render_markdown(run_document(sampled()))
     assert "What the host does while the device waits" in text
     row = next(line for line in text.splitlines() if "tokenize" in line and "data.py:33" in line)
     assert "Python" in row and "2.00 ms" in row and "10.1%" in row and "tokens = tokenize(text)" in row
     assert "150 of 300 samples, in 64 further steps" in text and "differ from their neighbours by +0.6%" in text
-    assert "What the host does" not in document_markdown(run_document(step_runs.host_paced()))
+    assert "What the host does" not in render_markdown(run_document(step_runs.host_paced()))
 
 
 def test_the_cost_is_said_also_if_the_samples_divide_nothing() -> None:
     few = replace(HOST_WORK, samples=16)
-    assert "16 of 300 samples" in cost_words(few, on_host=False) and "± 12%" in cost_words(few, on_host=False)
-    assert "16 samples in 64 further steps are too few" in few_words(few)
-    assert "(-0.2 to +1.1%; 10 blocks)" in cost_words(HOST_WORK, on_host=False)
-    assert "unknown" in cost_words(replace(HOST_WORK, blocks=0), on_host=True)
+    assert "16 of 300 samples" in describe_sampling_cost(few, on_host=False) and "± 12%" in describe_sampling_cost(
+        few, on_host=False
+    )
+    assert "16 samples in 64 further steps are too few" in describe_few_samples(few)
+    assert "(-0.2 to +1.1%; 10 blocks)" in describe_sampling_cost(HOST_WORK, on_host=False)
+    assert "unknown" in describe_sampling_cost(replace(HOST_WORK, blocks=0), on_host=True)
 
 
 def test_a_flame_graph_has_a_bar_for_each_function_below_another() -> None:
     frames = tuple(HostTraceFrame(name, "/app/a.py", 1) for name in "abcd")
     profile = HostTraceProfile("host", "sampled", "s", 0, 1, ((0, 1, 2), (0, 1), (0, 3), (9,)), (1.0, 1.0, 1.5, 0.5))
-    levels = flame_levels(profile, frames)
+    levels = list_flame_levels(profile, frames)
     widths = [{bar.title: round(bar.share, 6) for bar in level} for level in levels]
     assert widths == [{"a": 0.875}, {"b": 0.5, "d": 0.375}, {"c": 0.25}]
     for level in levels:
@@ -89,19 +91,18 @@ def test_a_flame_graph_has_a_bar_for_each_function_below_another() -> None:
 
 
 def test_the_page_draws_only_the_stacks_in_which_the_device_waits(tmp_path: Path) -> None:
-    trace = host_trace([("the host", samples())])
+    trace = make_host_trace([("the host", samples())])
     assert trace is not None
     assert [sum(one.weights) for one in trace.profiles] == [pytest.approx(1.0), pytest.approx(0.6)]
     folder = RunFolder(tmp_path)
     write_host_trace(folder, trace)
     assert read_host_trace(folder) == trace and "speedscope.app" in (tmp_path / HOST).read_text()
-    page = document_page(run_document(sampled(), parts=page_parts(sampled(), tmp_path, plots=False)))
+    page = render_page(run_document(sampled(), parts=list_page_parts(sampled(), tmp_path, plots=False)))
     body = page.partition("</head>")[2]
     assert 'class="scroller flame"' in body and 'title="tokenize app/data.py:33 60.0%"' in body
     assert "&lt;lambda&gt; torch/x.py:5 30.0%" in body
     (tmp_path / HOST).write_text("{")
-    assert page_parts(sampled(), tmp_path, plots=False).host is None
+    assert list_page_parts(sampled(), tmp_path, plots=False).host is None
     assert (
-        'class="scroller flame"'
-        not in document_page(run_document(sampled(), parts=PageParts())).partition("</head>")[2]
+        'class="scroller flame"' not in render_page(run_document(sampled(), parts=PageParts())).partition("</head>")[2]
     )

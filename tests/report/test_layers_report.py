@@ -7,9 +7,9 @@ from dataclasses import replace
 import step_runs
 
 from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork, Run
-from inductor_bench.report.document import On, Table, shown_rows
-from inductor_bench.report.run.answers import answers
-from inductor_bench.report.run.layers_document import LAYER, layers_section
+from inductor_bench.report.document import On, Table, keep_shown_rows
+from inductor_bench.report.run.answers import list_answers
+from inductor_bench.report.run.layers_document import LAYER, make_layers_section
 
 
 def run_of(*rows: LayerTime) -> Run:
@@ -19,7 +19,7 @@ def run_of(*rows: LayerTime) -> Run:
 
 
 def table_of(*rows: LayerTime) -> Table:
-    section, _ = layers_section(run_of(*rows), LAYER)
+    section, _ = make_layers_section(run_of(*rows), LAYER)
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     return table
 
@@ -71,14 +71,14 @@ def test_a_short_layer_stays_below_its_own_and_a_terminal_shows_it_last() -> Non
     names = [row.cells[0].text for row in table.rows]
     assert names == ["Net", "· up", "· norm", "Other", "· down"]
     assert [row.late for row in table.rows] == [False, False, True, False, False]
-    shown, left = shown_rows(table, On.SCREEN)
+    shown, left = keep_shown_rows(table, On.SCREEN)
     assert [row.cells[0].text for row in shown] == ["Net", "· up", "Other", "· down"] and left == 1
 
 
 def test_the_answer_names_the_largest_layer_and_what_is_in_no_layer_below_it() -> None:
     def said(*rows: LayerTime) -> str:
         return next(
-            item.text for question, item in answers(run_of(*rows), (), ()).entries if question == "Which layer?"
+            item.text for question, item in list_answers(run_of(*rows), (), ()).entries if question == "Which layer?"
         )
 
     apart = [layer("Net.a", 1.0), layer("Net.b", 0.75), layer("Net.c", 0.75)]

@@ -9,7 +9,7 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench import units
-from inductor_bench.analysis.optimization.result_words import interval
+from inductor_bench.analysis.optimization.result_words import format_interval
 from inductor_bench.analysis.optimization.search import LATE, NO_TIME
 from inductor_bench.cli.optimize import exit_code
 from inductor_bench.records.base import Failure
@@ -30,29 +30,29 @@ from inductor_bench.records.optimization import (
     Trial,
 )
 from inductor_bench.report.formats import View
-from inductor_bench.report.optimization_document import FORMATS, headline, notes_of
-from inductor_bench.report.optimization_document import searched as searched_for
+from inductor_bench.report.optimization_document import FORMATS, list_notes, write_headline
+from inductor_bench.report.optimization_document import list_search_facts as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.workflows.optimize import OptimizeOutcome
 
 
 def test_the_first_line_begins_with_what_the_user_gets_and_has_the_proof_with_its_own_interval() -> None:
     found = optimization(two_winners())
-    text = headline(found)
+    text = write_headline(found)
     assert found.winner is not None and found.winner.alone is not None
     gain, alone = found.winner.gain, found.winner.alone
     begin = f"{units.seconds(alone.before_s)} → {units.seconds(alone.after_s)} a step if you run the program with these"
     got, _, proof = text.partition("; its proof, in turns with the original in one process: ")
-    assert got.startswith(f"{begin} settings (\N{MINUS SIGN}") and got.endswith(f"{interval(alone)})")
+    assert got.startswith(f"{begin} settings (\N{MINUS SIGN}") and got.endswith(f"{format_interval(alone)})")
     assert proof.startswith(f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} (\N{MINUS SIGN}")
-    assert proof.endswith(f"{interval(gain)}). 5 settings tried, 2 kept")
+    assert proof.endswith(f"{format_interval(gain)}). 5 settings tried, 2 kept")
 
 
 def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_longer() -> None:
     found = optimization(two_winners())
     assert found.winner is not None and found.winner.alone is not None
     few = replace(found.winner.alone, low=-9.0, high=0.9, share=-0.02, processes=4)
-    said = headline(replace(found, winner=replace(found.winner, alone=few)))
+    said = write_headline(replace(found, winner=replace(found.winner, alone=few)))
     assert "(+2.0%, 4 processes, too few for an interval); its proof, " in said
 
 
@@ -60,12 +60,12 @@ def test_the_smaller_saving_comes_first() -> None:
     found = optimization(two_winners())
     assert found.winner is not None and found.winner.alone is not None
     winner, more = found.winner, replace(found.winner.alone, share=found.winner.gain.share + 0.1)
-    got, _, start = headline(replace(found, winner=replace(winner, alone=more))).partition(
+    got, _, start = write_headline(replace(found, winner=replace(winner, alone=more))).partition(
         "; from the program's start: "
     )
     before, after = units.seconds(winner.gain.before_s), units.seconds(winner.gain.after_s)
     assert got.startswith(f"{before} → {after} a step (\N{MINUS SIGN}")
-    assert got.endswith(f"{interval(winner.gain)}), proven in turns with the original in one process")
+    assert got.endswith(f"{format_interval(winner.gain)}), proven in turns with the original in one process")
     assert start.startswith(f"{units.seconds(more.before_s)} → {units.seconds(more.after_s)} (\N{MINUS SIGN}")
 
 
@@ -79,19 +79,19 @@ def test_the_smaller_saving_comes_first() -> None:
 )
 def test_a_search_without_a_winner_says_so(fields: dict[str, object], said: str) -> None:
     rows = [row if row.slug not in ("crash", "wrong") else menu_row(row.slug) for row in ROWS]
-    assert headline(optimization(searched(DrawnProgram(0), rows), measured_step_s=None, **fields)) == said
+    assert write_headline(optimization(searched(DrawnProgram(0), rows), measured_step_s=None, **fields)) == said
 
 
 def test_the_step_is_that_of_the_search_and_another_one_of_the_breakdown_is_named() -> None:
     found = replace(optimization(two_winners()), winner=None, step_time_s=0.63)
     assert found.measured_step_s == pytest.approx(0.02, rel=0.1)
-    assert headline(found).startswith(f"{units.seconds(found.measured_step_s)} a step: ")
-    (note,) = (note for note in notes_of(found) if "breakdown" in note)
+    assert write_headline(found).startswith(f"{units.seconds(found.measured_step_s)} a step: ")
+    (note,) = (note for note in list_notes(found) if "breakdown" in note)
     assert note.startswith("in the breakdown a step took 630 ms, 3") and " times longer than here: " in note
-    assert not [note for note in notes_of(replace(found, step_time_s=0.029)) if "breakdown" in note]
-    assert "times shorter than here" in next(notes_of(replace(found, step_time_s=0.01)))
+    assert not [note for note in list_notes(replace(found, step_time_s=0.029)) if "breakdown" in note]
+    assert "times shorter than here" in next(list_notes(replace(found, step_time_s=0.01)))
     untimed = replace(found, measured_step_s=None)
-    assert headline(untimed).startswith("630 ms a step: ") and "breakdown" not in next(notes_of(untimed), "")
+    assert write_headline(untimed).startswith("630 ms a step: ") and "breakdown" not in next(list_notes(untimed), "")
 
 
 def open_search(state: str, load: MachineLoad | None, **fields: object) -> Optimization:
@@ -116,14 +116,16 @@ def test_what_a_longer_search_does_again_is_said(state: str, tmp_path: Path) -> 
 def test_a_busy_machine_is_said_first(tmp_path: Path) -> None:
     busy = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
     found = open_search(UNDECIDED, busy)
-    assert headline(found).startswith("the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, ")
+    assert write_headline(found).startswith(
+        "the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, "
+    )
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=300))
     assert "on an idle machine: tries everything again" in text
     assert text.index("--budget 4m --force") < text.index("--budget 8m")
     unproven = printed(FORMATS.get("table"), open_search(UNPROVEN, busy), View(tmp_path / "run" / "optimized"))
     assert "--budget 4m --force" in unproven
     idle = open_search(UNDECIDED, replace(busy, waited_s=0.04))
-    assert "busy" not in headline(idle)
+    assert "busy" not in write_headline(idle)
 
 
 def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
     untried = replace(menu_row("row-0"), reason=LATE.format(said="over"))
     fields = {"rows": (untried,), "trials": (trial,), "winner": None, "budget_s": 240.0, "spent_s": 288.0}
     found = optimization(two_winners(), measured_step_s=None, **fields)
-    assert headline(found) == (
+    assert write_headline(found) == (
         "20.0 ms a step: nothing could be measured: the time of the search (4 min 48 s of 4 min) was over before "
         "enough steps were timed"
     )
@@ -142,7 +144,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
     ranked = replace(untried, state=LOST, screened=MeasuredGain(0.0, 0.0, 0.0, 0.02, 0.02, 1, 60, 0.0, LOST))
     assert exit_code(OptimizeOutcome(replace(found, rows=(ranked,)), tmp_path, measured=True)) == 0
     broken = replace(found, rows=(replace(untried, reason=NO_TIME),), trials=(), before_s=300.0)
-    assert headline(broken) == "20.0 ms a step: nothing was tried: the breakdown took 5 min of 4 min"
+    assert write_headline(broken) == "20.0 ms a step: nothing was tried: the breakdown took 5 min of 4 min"
 
 
 @pytest.mark.parametrize(
@@ -156,9 +158,9 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
 def test_noise_is_no_negative(states: tuple[str, ...], said: str) -> None:
     rows = tuple(replace(menu_row(f"row-{number}"), state=state) for number, state in enumerate(states))
     found = optimization(two_winners(), rows=rows, winner=None, measured_step_s=None)
-    assert headline(found) == f"20.0 ms a step: {said}"
+    assert write_headline(found) == f"20.0 ms a step: {said}"
     summary = json.loads(printed(FORMATS.get("json"), found))["summary"]
-    assert summary["headline"] == headline(found)
+    assert summary["headline"] == write_headline(found)
 
 
 def test_each_row_of_the_menu_stands_in_one_place_with_its_reason(tmp_path: Path) -> None:
@@ -191,14 +193,14 @@ def test_a_row_for_which_the_step_has_nothing_is_not_on_the_screen() -> None:
 def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_path: Path) -> None:
     rows = [menu_row("cudagraphs"), menu_row("loader", alternates=False)]
     found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
-    said = headline(found)
+    said = write_headline(found)
     assert "%), proven in turns with the original in one process. 2 settings tried, 1 kept; not yet run from " in said
     assert said.endswith(": a longer --budget runs it")
-    assert headline(replace(found, is_complete=False)).endswith(": the same command goes on")
+    assert write_headline(replace(found, is_complete=False)).endswith(": the same command goes on")
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
     assert "--budget 21m" in text and "from the start" not in text, "longer than the 20 minutes that it had"
     alone = searched(DrawnProgram(0, {"loader": 0.3}, levels=0.002), rows, confirming_s=0.0)
-    assert "%), proven in processes of its own. 2 settings tried" in headline(optimization(alone))
+    assert "%), proven in processes of its own. 2 settings tried" in write_headline(optimization(alone))
 
 
 def test_a_result_that_ran_with_caches_says_so() -> None:

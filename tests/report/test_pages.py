@@ -34,12 +34,12 @@ from inductor_bench.report.document import (
     Sentence,
     SourceFile,
     Table,
-    notes,
+    make_notes,
 )
-from inductor_bench.report.formats import as_page
-from inductor_bench.report.html import document_page, pack
+from inductor_bench.report.formats import show_as_page
+from inductor_bench.report.html import pack, render_page
 from inductor_bench.report.run.plots import PLOTS, draw_plots
-from inductor_bench.report.run.run_tables import source_file
+from inductor_bench.report.run.run_tables import write_source_file
 
 VOID = {"meta", "img", "input", "br", "wbr"}
 EVIL = "</style></script><script>alert(1)</script>\" onload='x' {{ 7*7 }} \x1b[31m\u202e" + "long" * 99
@@ -83,23 +83,23 @@ def drawn(run: Run) -> dict[str, bytes]:
 
 def comparison_page() -> str:
     other = compared_run(changed("triton_poi_fused_relu_2", kernel_id="other"), longer=1.4)
-    return as_page(comparison_document.FORMATS, compare_runs([compared_run()], [other], ("runs/a", "runs/<b>")))
+    return show_as_page(comparison_document.FORMATS, compare_runs([compared_run()], [other], ("runs/a", "runs/<b>")))
 
 
 def modes_page() -> str:
     eager = mode_rows.row("eager", [0.100, 0.101, 0.099, 0.100])
-    return as_page(
+    return show_as_page(
         modes_document.FORMATS,
         mode_rows.comparison(eager, mode_rows.row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0)),
     )
 
 
 def hostile_page() -> str:
-    row = Row((Cell(EVIL, notes=notes(EVIL), link="a b"), Cell(EVIL, 1.0)))
+    row = Row((Cell(EVIL, notes=make_notes(EVIL), link="a b"), Cell(EVIL, 1.0)))
     table = Table((Column(EVIL, False), Column(EVIL)), (row,))
     parts = (table, Items((Item(EVIL, places=((EVIL, "k1"),), log=EVIL),)), Sentence(EVIL))
     blocks = (Sentence(EVIL, "lead"), Sentence(EVIL), Section(EVIL, parts))
-    return document_page(Document(EVIL, (EVIL,), blocks, {EVIL: SourceFile(EVIL)}))
+    return render_page(Document(EVIL, (EVIL,), blocks, {EVIL: SourceFile(EVIL)}))
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -219,11 +219,11 @@ def test_the_kernel_of_a_standalone_file_is_shown_first(before: str) -> None:
     kernel = "import triton\n\n@triton.jit\ndef k(x):\n    pass"
     marked = f"# The kernel, as it stands in the compiled module.\n\n{kernel}\n\n\nopen_tuning_cache(x)\n"
     text = f"{before}RECORDED = {{}}\n\n{marked}"
-    assert unpacked(pack({"k": source_file(text)}))["k"] == (text, kernel)
+    assert unpacked(pack({"k": write_source_file(text)}))["k"] == (text, kernel)
     text = f"{before}SOURCE = r'''\nvoid kernel() {{}}\n'''\n\nimport os\n"
-    assert unpacked(pack({"k": source_file(text)}))["k"] == (text, "void kernel() {}")
+    assert unpacked(pack({"k": write_source_file(text)}))["k"] == (text, "void kernel() {}")
     text = f"{before}no kernel of ours"
-    assert unpacked(pack({"k": source_file(text)}))["k"] == (text, text)
+    assert unpacked(pack({"k": write_source_file(text)}))["k"] == (text, text)
 
 
 def test_the_files_of_the_kernels_are_in_the_page_and_those_that_are_gone_are_left_out() -> None:

@@ -29,7 +29,7 @@ from tried_programs import optimization, two_winners
 from inductor_bench.records.run import KernelSpans, Run, Timeline
 from inductor_bench.report.batch.batch_document import FORMATS as BATCH_FORMATS
 from inductor_bench.report.document import FIRST_ROWS
-from inductor_bench.report.formats import as_page
+from inductor_bench.report.formats import show_as_page
 from inductor_bench.report.optimization_document import FORMATS as OPTIMIZATION_FORMATS
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.workflows.batch_state import read_view
@@ -105,7 +105,7 @@ def proof_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "proof": proof_page,
-    "optimization": lambda: as_page(OPTIMIZATION_FORMATS, optimization(two_winners())),
+    "optimization": lambda: show_as_page(OPTIMIZATION_FORMATS, optimization(two_winners())),
     "step": step_page,
     "hostile": lambda: run_page(build.hostile()),
     "failed": lambda: run_page(build.empty()),
@@ -196,7 +196,7 @@ def test_labels_of_bars_are_whole_or_not_there_whatever_the_width(browser: Any, 
 
 
 def test_a_batch_fits_and_leads_to_its_runs(browser: Any, tmp_path: Path) -> None:
-    text = as_page(BATCH_FORMATS, read_view(unpack_batch(tmp_path / "batch")))
+    text = show_as_page(BATCH_FORMATS, read_view(unpack_batch(tmp_path / "batch")))
     for width in (WIDE, NARROW):
         with opened(browser, text, tmp_path, width) as page:
             assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -8,7 +8,7 @@ import run_builder as build
 from click.testing import CliRunner
 from printed import RESULTS, printed
 
-from inductor_bench.cli.presentation import format_option
+from inductor_bench.cli.presentation import add_format_option
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import kernel_document
@@ -36,7 +36,7 @@ def test_a_row_is_all_that_a_format_needs() -> None:
     assert table.help == f"What is printed: {shown}, or the title."
 
     @click.command()
-    @format_option(table)
+    @add_format_option(table)
     def command(format: str) -> None:
         click.echo(table.get(format).render(build.cpu(), View(columns=80)))
 

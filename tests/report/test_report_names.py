@@ -86,12 +86,15 @@ def test_short_names_stay_distinct() -> None:
 
 def test_source_and_operation() -> None:
     run = build.mixnet()
-    kernel, files = run.modules[0].kernels[0], names.file_names(run)
+    kernel, files = run.modules[0].kernels[0], names.name_files(run)
     assert names.source(kernel, files) == "mixnet.py:88: x = self.conv_dw(x)"
     assert names.place(kernel, files) == "mixnet.py:88"
-    assert names.operation(kernel) == "aten.convolution [128x156x14x14, 156x1x9x9] +3 shapes"
+    assert names.describe_operation(kernel) == "aten.convolution [128x156x14x14, 156x1x9x9] +3 shapes"
     bare = build.kernel("k", Category.POINTWISE, 1, 1e-6, aten_ops=("aten.add", "aten.mul"))
-    assert names.source(bare, files) == names.place(bare, files) == "" and names.operation(bare) == "aten.add, aten.mul"
+    assert (
+        names.source(bare, files) == names.place(bare, files) == ""
+        and names.describe_operation(bare) == "aten.add, aten.mul"
+    )
 
 
 def line(file: str, function: str = "forward") -> SourceLine:
@@ -113,7 +116,7 @@ def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
     files = ("/a/one/model.py", "/a/two/model.py", "/b/two/model.py", "/c/train.py", "C:\\x\\y.py")
     kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=tuple(map(line, files)))
     run = build.run("r", [build.module("forward", [kernel], 1e-5)])
-    shown = names.file_names(run)
+    shown = names.name_files(run)
     assert shown == dict(
         zip(files, ("one/model.py", "a/two/model.py", "b/two/model.py", "train.py", "y.py"), strict=True)
     )
@@ -130,7 +133,11 @@ def test_a_generated_name_keeps_its_kind_and_its_number() -> None:
 
 def test_the_most_expensive_shape_is_named() -> None:
     groups = (ShapeGroup("2x2", 9, 1e-6), ShapeGroup("4x4", 1, 5e-6))
-    assert names.shapes(groups) == "[4x4] +1 shape" and names.shapes(groups[:1]) == "[2x2]" and names.shapes(()) == ""
+    assert (
+        names.describe_shapes(groups) == "[4x4] +1 shape"
+        and names.describe_shapes(groups[:1]) == "[2x2]"
+        and names.describe_shapes(()) == ""
+    )
 
 
 def test_labels_of_graphs_keep_the_rank_and_the_role() -> None:

@@ -16,7 +16,15 @@ from inductor_bench.records.base import Category
 from inductor_bench.records.run import Environment
 from inductor_bench.report import palette
 from inductor_bench.report.run import plots
-from inductor_bench.report.run.plots import Box, Point, around, beside, best_place, draw_plots, neighbours
+from inductor_bench.report.run.plots import (
+    Box,
+    Point,
+    draw_plots,
+    find_best_place,
+    find_neighbours,
+    list_places_around,
+    list_places_beside,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +68,8 @@ def test_an_unknown_machine_is_not_named(environment: Environment, about: str) -
 
 def test_a_short_logarithmic_axis_has_labels_between_powers_of_ten() -> None:
     ticks = [0.2, 0.30000000000000004, 0.05, 0.002]
-    assert [plots.minor_percent(tick, (2, 5)) for tick in ticks] == ["20%", "", "5%", "0.2%"]
-    assert plots.minor_percent(0.2, ()) == ""
+    assert [plots.format_minor_percent(tick, (2, 5)) for tick in ticks] == ["20%", "", "5%", "0.2%"]
+    assert plots.format_minor_percent(0.2, ()) == ""
 
 
 def test_the_same_record_gives_the_same_picture() -> None:
@@ -77,26 +85,29 @@ def test_many_graphs_and_unknown_times_are_drawn() -> None:
 def test_every_category_has_one_colour_of_its_own() -> None:
     assert set(palette.COLOURS) == set(Category)
     assert len(set(palette.COLOURS.values()) | {palette.IDLE}) == len(Category) + 1
-    assert palette.ink_on("#ffffff") == "#000000" and palette.ink_on("#332288") == "#ffffff"
+    assert palette.choose_ink("#ffffff") == "#000000" and palette.choose_ink("#332288") == "#ffffff"
 
 
 def test_labels_of_close_points_are_joined() -> None:
     points = [Point(0, 0, 1), Point(100, 0, 2), Point(30, 5, 3), Point(60, 0, 4), Point(300, 0, 5)]
-    groups = [sorted(point.number for point in group) for group in neighbours(points, 45, 20)]
+    groups = [sorted(point.number for point in group) for group in find_neighbours(points, 45, 20)]
     assert sorted(groups) == [[1, 2, 3, 4], [5]]
 
 
 def test_a_label_goes_where_nothing_is() -> None:
     room, mark = Box(0, 0, 200, 100), Box(90, 40, 110, 60)
-    above, right, left, below, *_ = places = around([mark], 30, 10)
+    above, right, left, below, *_ = places = list_places_around([mark], 30, 10)
     assert above == Box(85, 64, 115, 74) and right.left == 114 and left.right == 86 and below.top == 36
-    assert best_place(places, room, [mark]) == above
-    assert best_place(places, room, [mark, above]) == right
-    assert best_place(places, room._replace(right=120), [mark, above]) == left, "the right is outside"
+    assert find_best_place(places, room, [mark]) == above
+    assert find_best_place(places, room, [mark, above]) == right
+    assert find_best_place(places, room._replace(right=120), [mark, above]) == left, "the right is outside"
     over = Box(60, 0, 140, 100)
-    assert best_place(places, room, [over, Box(60, 62, 140, 70)]) != above, "if all is taken, the least is covered"
+    assert find_best_place(places, room, [over, Box(60, 62, 140, 70)]) != above, "if all is taken, the least is covered"
     curve = [(0.0, 0.0), (10.0, 30.0)]
-    assert best_place(beside(curve, 30, 10), room, [Box(0, 0, 20, 20)]) == beside(curve, 30, 10)[1]
+    assert (
+        find_best_place(list_places_beside(curve, 30, 10), room, [Box(0, 0, 20, 20)])
+        == list_places_beside(curve, 30, 10)[1]
+    )
 
 
 @pytest.mark.parametrize("name", ["mixnet", "cpu", "densenet"])

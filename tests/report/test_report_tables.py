@@ -15,9 +15,9 @@ from printed import run_markdown
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import Answer
 from inductor_bench.records.run import Run
-from inductor_bench.report.formats import table_text
-from inductor_bench.report.run.run_tables import csv_text, write_tables
-from inductor_bench.report.table_documents import answer_csv
+from inductor_bench.report.formats import write_csv
+from inductor_bench.report.run.run_tables import write_kernels_csv, write_tables
+from inductor_bench.report.table_documents import write_answer_csv
 from inductor_bench.units import printable
 
 
@@ -31,7 +31,7 @@ def tables(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
 
 def test_kernels_keep_full_names_and_exact_figures() -> None:
     run = build.mixnet()
-    rows = read(csv_text(run))
+    rows = read(write_kernels_csv(run))
     assert len(rows) == 641
     by_name = {(row["graph"], row["name"]): row for row in rows}
     for module in run.modules:
@@ -44,22 +44,22 @@ def test_kernels_keep_full_names_and_exact_figures() -> None:
 
 def test_a_spreadsheet_reads_no_text_as_a_formula() -> None:
     texts = ["=1+1", "@SUM(A1)", "+1", "-1", "\tx", "\rx", "a\r=1", "'x", ""]
-    (header, *rows) = csv.reader(io.StringIO(table_text(["=name", "n"], [[text, -1.5] for text in texts]), newline=""))
+    (header, *rows) = csv.reader(io.StringIO(write_csv(["=name", "n"], [[text, -1.5] for text in texts]), newline=""))
     assert header == ["'=name", "n"]
     assert [row[0] for row in rows] == [f"'{printable(text)}" for text in texts[:6]] + list(map(printable, texts[6:]))
     assert all(row[1] == "-1.5" for row in rows)
     run = build.cpu()
     first, *others = run.modules
     run = replace(run, modules=(replace(first, label="=cmd|' /C calc'!A0"), *others))
-    assert {row["graph"] for row in read(csv_text(run))} == {"'=cmd|' /C calc'!A0", "backward"}
-    assert answer_csv(Answer(("=a", "b"), [("@x", -1)])) == "'=a,b\n'@x,-1\n"
+    assert {row["graph"] for row in read(write_kernels_csv(run))} == {"'=cmd|' /C calc'!A0", "backward"}
+    assert write_answer_csv(Answer(("=a", "b"), [("@x", -1)])) == "'=a,b\n'@x,-1\n"
 
 
 def test_kernels_can_be_sorted() -> None:
-    calls = [float(row["calls"]) for row in read(csv_text(build.mixnet(), "calls"))]
+    calls = [float(row["calls"]) for row in read(write_kernels_csv(build.mixnet(), "calls"))]
     assert calls == sorted(calls, reverse=True) and calls[0] > calls[-1]
     with pytest.raises(UsageError):
-        csv_text(build.mixnet(), "name")
+        write_kernels_csv(build.mixnet(), "name")
 
 
 def test_categories_and_idle_time_sum_to_the_wall_time(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_empty_run_writes_headers_only(tmp_path: Path) -> None:
 
 
 def test_names_stand_in_csv_without_what_steers_a_terminal(tmp_path: Path) -> None:
-    rows = read(csv_text(build.hostile()))
+    rows = read(write_kernels_csv(build.hostile()))
     formula = "=cmd|' /C calc'!A0"
     assert {row["name"] for row in rows} == {*map(printable, build.HOSTILE_NAMES), f"'{formula}"} - {formula}
     assert len(tables(build.hostile(), tmp_path)["kernels"]) == len(rows)  # what has no UTF-8 form is spelt out

@@ -15,14 +15,14 @@ from inline import change
 from rich.console import Console
 
 from inductor_bench.analysis.findings.finding import Finding, KernelPlace
-from inductor_bench.analysis.step_costs import whole_time_s
+from inductor_bench.analysis.step_costs import compute_whole_time_s
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.run import Run
 from inductor_bench.report import names
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.run_document import run_document
-from inductor_bench.report.run.run_words import kernel_caption, rank, rows_of
+from inductor_bench.report.run.run_words import find_rows, rank, write_kernel_caption
 from inductor_bench.report.terminal import print_document
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]
@@ -92,7 +92,7 @@ def test_it_fits(name: str, width: int) -> None:
 def test_a_column_for_which_there_is_no_room_has_no_legend() -> None:
     run = build.mixnet()
     entries = rank(run, "time")[:10]
-    every, few = ("\n".join(kernel_caption(run, entries, *columns)) for columns in ((), (["gain limit"],)))
+    every, few = ("\n".join(write_kernel_caption(run, entries, *columns)) for columns in ((), (["gain limit"],)))
     assert "of peak: of DRAM" in every and "library kernels: of their part" in every and "gain limit: upper" in every
     assert "of peak" not in few and "library kernels" not in few and "gain limit: upper" in few
 
@@ -111,7 +111,7 @@ def test_an_unknown_order_is_a_usage_error() -> None:
 
 
 def test_shares_are_of_what_all_graphs_take_once() -> None:
-    assert whole_time_s(build.mixnet()) == pytest.approx(15.737e-3 + 45.888e-3)
+    assert compute_whole_time_s(build.mixnet()) == pytest.approx(15.737e-3 + 45.888e-3)
 
 
 def test_findings_point_at_rows_of_the_table() -> None:
@@ -247,8 +247,8 @@ def test_findings_that_begin_with_a_label_keep_it() -> None:
 def test_rows_are_named_in_ranges() -> None:
     entries = rank(build.mixnet())
     finding = Finding("x", "x", kernels=tuple(KernelPlace(e.module.slug, e.kernel.name) for e in entries[:9]))
-    assert rows_of(finding, [entries[i] for i in (0, 1, 3, 4, 5, 8)]) == "no. 1, 2, 4-6, 9 and 3 more"
-    assert rows_of(finding, entries[20:]) == ""
+    assert find_rows(finding, [entries[i] for i in (0, 1, 3, 4, 5, 8)]) == "no. 1, 2, 4-6, 9 and 3 more"
+    assert find_rows(finding, entries[20:]) == ""
 
 
 def test_a_bar_never_leaves_out_a_larger_part() -> None:

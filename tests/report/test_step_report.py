@@ -20,20 +20,25 @@ from inductor_bench.records.batch_record import DONE, OUTSIDE, Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import EAGER, HOST_LANE, Interval, Part, Program, Run, Timeline
 from inductor_bench.report import names, palette
-from inductor_bench.report.batch.batch_document import lead_words, model_notes, progress_words, wall_words
-from inductor_bench.report.batch.batch_tables import BatchView, models_csv
+from inductor_bench.report.batch.batch_document import (
+    describe_leading_family,
+    describe_progress,
+    describe_wall_time,
+    list_model_notes,
+)
+from inductor_bench.report.batch.batch_tables import BatchView, make_models_csv
 from inductor_bench.report.document import Sparkline
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.run.run_document import write_report
-from inductor_bench.report.run.run_tables import csv_text, write_tables
-from inductor_bench.report.run.run_words import alone, rank
+from inductor_bench.report.run.run_tables import write_kernels_csv, write_tables
+from inductor_bench.report.run.run_words import format_alone_ratio, rank
 from inductor_bench.report.run.step_document import (
     LedgerRow,
-    bar_rows,
-    lanes_of,
-    launched,
-    ledger_rows,
-    steps_over_time,
+    describe_launches,
+    list_bar_parts,
+    list_lanes,
+    make_ledger_rows,
+    make_steps_plot,
 )
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
@@ -95,13 +100,17 @@ def test_a_kernel_far_off_by_itself_has_a_sign() -> None:
 def test_the_sign_fits_its_column(longer: float, sign: str) -> None:
     run = step_runs.decode()
     run = replace(run, modules=(step_runs.in_step(run.modules[0], 1, longer),))
-    assert alone(run, rank(run)[0]) == sign
+    assert format_alone_ratio(run, rank(run)[0]) == sign
 
 
 def test_replays_are_told_from_launches() -> None:
     line = next(line for line in shown(step_runs.decode()) if line.startswith("decode  ") and "H200" not in line)
     assert line.split()[1:6] == ["1", "0.630", "ms", "86.3%", "replays"]
-    assert [launched(4, 3, 10), launched(1, 0, 1), launched(1, 0, 0)] == ["3 of 4 replays", "1 launch", ""]
+    assert [describe_launches(4, 3, 10), describe_launches(1, 0, 1), describe_launches(1, 0, 0)] == [
+        "3 of 4 replays",
+        "1 launch",
+        "",
+    ]
 
 
 def test_a_graph_that_the_step_does_not_call_has_no_row() -> None:
@@ -112,18 +121,18 @@ def test_a_graph_that_the_step_does_not_call_has_no_row() -> None:
 
 def test_ranks_are_listed_with_the_one_that_sets_the_pace() -> None:
     lines = shown(step_runs.distributed())
-    assert "2 ranks; rank 1 sets the pace, and the parts are those of its step." in lines
+    assert "2 ranks; rank 1 sets the pace, and the parts are of its step." in lines
     assert next(line for line in lines if line.startswith("rank 0")).split()[2:] == [
         *("8.00", "ms", "4.70", "ms", "2.80", "ms", "1.20", "ms", "0.500", "ms")
     ]
     assert "waits for other ranks included" in " ".join(lines), "a rank that only waits is not called busy"
     assert not any("100%" in line for line in lines if line.startswith("rank "))
-    assert not any("the parts are those of its step" in line for line in shown(step_runs.transformer()))
+    assert not any("the parts are of its step" in line for line in shown(step_runs.transformer()))
 
 
 def ledger_of(run: Run) -> list[LedgerRow]:
     assert run.program is not None
-    return ledger_rows(run.program)
+    return make_ledger_rows(run.program)
 
 
 def lines_before_the_bar(run: Run) -> int:
@@ -136,12 +145,12 @@ def test_small_parts_share_one_row_and_the_shares_add_up() -> None:
     assert len(rows) == 13 and rows[-1].label == "and 19 more"
     for run in (many_parts(), step_runs.transformer(), step_runs.cpu()):
         assert sum(row.share for row in ledger_of(run)) == pytest.approx(1)
-        assert sum(row.share for row in bar_rows(run)) == pytest.approx(1)
+        assert sum(row.share for row in list_bar_parts(run)) == pytest.approx(1)
         assert len(shown(run, 60)[lines_before_the_bar(run)]) == 60
-    assert [row.label for row in bar_rows(step_runs.transformer())][3:] == [
+    assert [row.label for row in list_bar_parts(step_runs.transformer())][3:] == [
         *("eager", "copies", "idle: Python", "idle: launching", "idle: synchronising")
     ]
-    assert bar_rows(step_runs.transformer(), most=2)[-1].label == "others"
+    assert list_bar_parts(step_runs.transformer(), most=2)[-1].label == "others"
 
 
 def test_names_of_parts_can_do_no_harm() -> None:
@@ -161,11 +170,7 @@ def test_markdown_and_html_tell_the_same(name: str) -> None:
     for title in ("Where the step goes", "Graphs", "Kernels"):
         assert f"## {title}" in text
     assert "Where the step goes" in page and ">wall alone</button>" in page and ">of step</button>" in page
-    assert (
-        ("the parts are those of its step" in text)
-        == ("the parts are those of its step" in page)
-        == (name == "distributed")
-    )
+    assert ("the parts are of its step" in text) == ("the parts are of its step" in page) == (name == "distributed")
 
 
 def test_the_page_has_no_table_for_a_graph_that_the_step_does_not_call() -> None:
@@ -195,9 +200,9 @@ def test_tables_have_the_columns_of_the_step(tmp_path: Path) -> None:
         assert sum(float(row["share"]) for row in parts if row["rank"] == rank_number) == pytest.approx(1)
     module = next(iter(csv.DictReader((tmp_path / "tables" / "modules.csv").open())))
     assert float(module["step_time_s"]) == pytest.approx(6e-3) and module["step_replays"] == "0"
-    kernels = list(csv.DictReader(io.StringIO(csv_text(run))))
+    kernels = list(csv.DictReader(io.StringIO(write_kernels_csv(run))))
     assert sum(float(row["step_share"]) for row in kernels) == pytest.approx(0.75)
-    assert "step_time_s" not in csv_text(build.mixnet()).splitlines()[0]
+    assert "step_time_s" not in write_kernels_csv(build.mixnet()).splitlines()[0]
     assert "step.csv" not in {path.name for path in write_tables(build.mixnet(), tmp_path / "old")}
 
 
@@ -213,7 +218,7 @@ def test_kernels_are_ranked_by_what_they_cost_the_step() -> None:
 
 
 def test_the_timeline_of_a_folder_is_drawn_and_a_damaged_one_costs_only_its_picture(tmp_path: Path) -> None:
-    assert lanes_of(step_runs.timeline()) == [HOST_LANE, "stream 7", "stream 20"]
+    assert list_lanes(step_runs.timeline()) == [HOST_LANE, "stream 7", "stream 20"]
     folder = RunFolder(tmp_path)
     busy = tuple(Interval("stream 7", i * 2e-6, i * 2e-6 + 1e-6, EAGER, f"op {i}") for i in range(4000))
     write_timeline(folder, Timeline(8e-3, busy))
@@ -249,22 +254,24 @@ def batch_of(*models: ModelResult) -> BatchResults:
 def test_a_batch_says_step_if_its_figures_are_of_one(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     step, old = digest(step_runs.transformer(), tmp_path), digest(build.mixnet(), tmp_path / "old")
-    assert wall_words(summarize_model(step)) == "30.0 ms a step" and "step" not in wall_words(summarize_model(old))
+    assert describe_wall_time(summarize_model(step)) == "30.0 ms a step" and "step" not in describe_wall_time(
+        summarize_model(old)
+    )
     ends = {
         (step,): "30.0 ms in all, one step of each",
         (old,): "61.6 ms in all, each model once",
         (step, old): "91.6 ms in all, one step or iteration of each",
     }
     for models, end in ends.items():
-        assert progress_words(batch_of(*models)).endswith(end)
-    assert list(model_notes([summarize_model(step)])) == [], (
+        assert describe_progress(batch_of(*models)).endswith(end)
+    assert list(list_model_notes([summarize_model(step)])) == [], (
         "a graph that runs 12 times a step is not profiled for long"
     )
     models, graphs, *_ = (
         {one.name: one.values for one in table.columns} for table in BatchView(batch_of(step)).tables()
     )
     assert models["graphs"] == [2] and graphs["graph"] == [graph.label for graph in step.graphs]
-    assert "outside of graphs=" not in models_csv([summarize_model(step)])
+    assert "outside of graphs=" not in make_models_csv([summarize_model(step)])
 
 
 def test_the_console_tells_whether_compilation_pays_off() -> None:
@@ -281,8 +288,8 @@ def test_a_batch_promises_nothing_if_the_host_sets_the_pace_of_the_step(tmp_path
     (tmp_path / "busy").mkdir()
     paced, busy = digest(step_runs.host_paced(), tmp_path), digest(step_runs.transformer(), tmp_path / "busy")
     assert summarize_model(paced).gain_limit_s is None and summarize_model(busy).gain_limit_s
-    assert lead_words(BatchView(batch_of(paced)).families, 1.0) == ""
-    assert lead_words(BatchView(batch_of(busy)).families, busy.graphs[0].time_s)
+    assert describe_leading_family(BatchView(batch_of(paced)).families, 1.0) == ""
+    assert describe_leading_family(BatchView(batch_of(busy)).families, busy.graphs[0].time_s)
 
 
 def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
@@ -313,7 +320,7 @@ def test_modules_that_cannot_run_by_themselves_stand_below_the_answer() -> None:
 
 def steps_of(program: Program, **fields: object) -> Sparkline:
     """The picture of the steps of a program whose only process has these fields."""
-    (block,) = steps_over_time(replace(program, ranks=(replace(program.ranks[0], **fields),)))  # type: ignore[arg-type]
+    (block,) = make_steps_plot(replace(program, ranks=(replace(program.ranks[0], **fields),)))  # type: ignore[arg-type]
     assert isinstance(block, Sparkline)
     return block
 
@@ -337,6 +344,6 @@ def test_steps_over_time_tell_timed_profiled_and_other_steps_apart() -> None:
     assert older.title.startswith("4 timed steps"), "an older record does not say when it profiled"
     first = steps_of(program, **{**known, "steps_before_profile": 0, "step_numbers": (4, 5, 6, 7)})
     assert first.ends == ("step 1", "step 7") and first.series[-1].points[0][0] == 0.0
-    assert list(steps_over_time(replace(program, ranks=()))) == []
+    assert list(make_steps_plot(replace(program, ranks=()))) == []
     alone = replace(program.ranks[0], step_times_s=(1.0,))
-    assert list(steps_over_time(replace(program, ranks=(alone,)))) == []
+    assert list(make_steps_plot(replace(program, ranks=(alone,)))) == []

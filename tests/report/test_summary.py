@@ -29,14 +29,14 @@ from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import InputShape
 from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.report import comparison_document, modes_document, optimization_document
-from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES, summary_tables
+from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES, make_summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
 from inductor_bench.report.document import Answers
-from inductor_bench.report.formats import Formats, View, as_page
-from inductor_bench.report.run.answers import product_words
+from inductor_bench.report.formats import Formats, View, show_as_page
+from inductor_bench.report.run.answers import describe_product_type
 from inductor_bench.report.run.run_document import FORMATS, run_document
 from inductor_bench.report.run.run_summary import run_summary
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.terminal import render_text
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.program_folders import OptimizationFolder
 
@@ -138,7 +138,7 @@ def test_the_brief_form_of_a_run_with_long_commands_and_many_failures_is_cut() -
 @pytest.mark.parametrize("name", NAMES)
 def test_the_words_of_the_summary_are_those_of_the_screen(name: str) -> None:
     run = run_of(name)
-    screen = plain(document_text(run_document(run, View(VIEW.folder, columns=120)), 120))
+    screen = plain(render_text(run_document(run, View(VIEW.folder, columns=120)), 120))
     said = run_summary(run, VIEW)
     assert said.headline in screen
     for finding in said.findings:
@@ -286,7 +286,7 @@ def test_a_search_and_modes_say_their_first_lines_in_json() -> None:
 
 def test_tables_have_the_rows_of_the_summaries() -> None:
     runs = {name: run_of(name) for name in ("simulated", "decode")}
-    tables = {one.name: one for one in summary_tables((name, run, Path(name)) for name, run in runs.items())}
+    tables = {one.name: one for one in make_summary_tables((name, run, Path(name)) for name, run in runs.items())}
     assert tuple(tables) == SUMMARY_TABLES
     said = [run_summary(run, View(Path(name))) for name, run in runs.items()]
     columns = {one.name: list(one.values) for one in tables["findings"].columns}
@@ -368,13 +368,13 @@ def test_what_a_search_has_proven_stands_with_its_finding_and_the_command_that_a
 
 def test_a_page_opens_with_what_is_proven(searched_run: Path) -> None:
     run = RunFolder(searched_run).load()
-    text = as_page(FORMATS, run, View(searched_run))
+    text = show_as_page(FORMATS, run, View(searched_run))
     _, opening = text.split("<dt>What is proven?</dt>")
     answer = opening.partition("</dd>")[0]
     assert "33.9 ms → 17.3 ms a step" in answer and f"<pre>inductor-bench apply {searched_run}/optimized" in answer
     assert opening.index("<dt>What to try next?</dt>") and "<dt>What to try first?</dt>" not in text
     (searched_run / "optimized" / "optimization.json").unlink()
-    alone = as_page(FORMATS, run, View(searched_run))
+    alone = show_as_page(FORMATS, run, View(searched_run))
     assert "What is proven?" not in alone and "<dt>What to try first?</dt>" in alone and "Proven with" not in alone
 
 
@@ -385,7 +385,7 @@ def test_a_page_says_on_which_data_a_script_ran_and_guesses_no_batch_size() -> N
     others = tuple(InputShape("float32", (size,)) for size in range(5, 0, -1))
     given = replace(forward, inputs=(ids, weights, *others))
     run = replace(run, modules=(given, replace(backward, inputs=(InputShape("float32", (9,)),))))
-    text = as_page(FORMATS, run)
+    text = show_as_page(FORMATS, run)
     answer = text.split("<dt>On which data?</dt>")[1].partition("</dd>")[0]
     assert answer.strip().removeprefix("<dd>") == (
         "Inputs of forward, weights among them: i64[32,128] (3x), bf16[768,768] (48x), f32[5], f32[4], f32[3], f32[2] "
@@ -394,23 +394,23 @@ def test_a_page_says_on_which_data_a_script_ran_and_guesses_no_batch_size() -> N
     assert "inputs f32[9]" in text, "of the backward graph in its row"
     assert "batch" not in answer and "its sizes are dynamic" not in answer
     dynamic = replace(run, modules=(replace(given, dynamic=True),))
-    assert ("1 more shape; its sizes are dynamic, and these are the sizes for which it was compiled.") in as_page(
+    assert ("1 more shape; its sizes are dynamic, and these are the sizes for which it was compiled.") in show_as_page(
         FORMATS, dynamic
     )
     sized = replace(run, request=replace(run.request, batch_size=32))
-    assert "<dd>Batch 32. Inputs of forward" in as_page(FORMATS, sized)
+    assert "<dd>Batch 32. Inputs of forward" in show_as_page(FORMATS, sized)
 
 
 def test_the_types_of_products_have_their_shares_of_the_flops() -> None:
     run = recorded_runs()["bert"]
-    assert product_words(run) == "bfloat16" and product_words(build.empty()) == ""
+    assert describe_product_type(run) == "bfloat16" and describe_product_type(build.empty()) == ""
     (forward, *others) = run.modules
     kernels = [
         change(kernel, dtype="float32") if kernel.work.flops and kernel.name.startswith("cudnn") else kernel
         for kernel in forward.kernels
     ]
     mixed = replace(run, modules=(replace(forward, kernels=tuple(kernels)), *others))
-    first, second = product_words(mixed).split(", ")
+    first, second = describe_product_type(mixed).split(", ")
     shares = [float(one.split(" ")[1].removesuffix("%")) for one in (first, second)]
     assert (
         first.startswith("bfloat16 9") and second.startswith("float32 ") and sum(shares) == pytest.approx(100, abs=0.2)

@@ -9,20 +9,20 @@ import pytest
 from documented import documented
 from printed import printed
 
-from inductor_bench.cli.apply import beyond
+from inductor_bench.cli.apply import exceeds_limit
 from inductor_bench.cli.main import main
 from inductor_bench.messages.observed import ComparedOutputs, Pins
 from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.document import Document, Sentence, Table
 from inductor_bench.report.run.retune_document import (
     APPLIED_FORMATS,
-    detail_words,
-    lead_words,
-    missed_words,
-    proof_section,
+    describe_details,
+    describe_missed_kernels,
+    describe_proof,
+    make_proof_section,
 )
-from inductor_bench.report.terminal import document_text
-from inductor_bench.report.waterfall import Fall, waterfall
+from inductor_bench.report.terminal import render_text
+from inductor_bench.report.waterfall import Fall, plot_waterfall
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.workflows import apply
 from inductor_bench.workflows.apply import ApplyOutcome
@@ -59,7 +59,7 @@ DROPPED = replace(EDITED, name="triton_poi_9", state="dropped", reason="its edit
     ],
 )
 def test_a_limit_refuses_configs_that_make_the_step_longer(step: Saving | None, said: str) -> None:
-    assert beyond(replace(FOUND, step=step), 0.05) == said
+    assert exceeds_limit(replace(FOUND, step=step), 0.05) == said
 
 
 def test_apply_exits_with_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_apply_exits_with_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def text_of(found: Verification, width: int = 100) -> str:
-    return document_text(Document("", blocks=(proof_section(found, 10),)), width)
+    return render_text(Document("", blocks=(make_proof_section(found, 10),)), width)
 
 
 @pytest.mark.parametrize(
@@ -118,100 +118,103 @@ def text_of(found: Verification, width: int = 100) -> str:
     ],
 )
 def test_each_verdict_has_its_words(found: Verification, words: str) -> None:
-    assert lead_words(found).startswith(words)
+    assert describe_proof(found).startswith(words)
 
 
 def test_a_saving_of_pairs_that_is_not_the_difference_of_both_medians_is_named_so() -> None:
     apart = Saving(53.6e-3, 36.6e-3, 21.4e-3, 16.1e-3, 25.2e-3, 40, "saves")
     words = "36.6 ms in the median instead of 53.6 ms, and compared in pairs 21.4 ms (39.9%) less; 95% interval 16.1 ms"
-    assert lead_words(replace(FOUND, step=apart)).startswith(f"Proven: a step takes {words}")
+    assert describe_proof(replace(FOUND, step=apart)).startswith(f"Proven: a step takes {words}")
     slower = replace(apart, saving_s=-9e-3, low_s=-11e-3, high_s=-8e-3, tuned_s=60e-3, verdict="slower")
-    assert "60.0 ms in the median instead of 53.6 ms, and compared in pairs 9.00 ms" in lead_words(
+    assert "60.0 ms in the median instead of 53.6 ms, and compared in pairs 9.00 ms" in describe_proof(
         replace(FOUND, step=slower)
     )
     rounded = replace(apart, saving_s=16.96e-3)
-    assert "36.6 ms instead of 53.6 ms, 17.0 ms (31.6%) less" in lead_words(replace(FOUND, step=rounded))
+    assert "36.6 ms instead of 53.6 ms, 17.0 ms (31.6%) less" in describe_proof(replace(FOUND, step=rounded))
 
 
 def test_a_saving_that_the_step_hides_stands_beside_both_times_and_without_a_cause() -> None:
     words = "the step shows less than half: of a step of 17.8 ms the device works 15.6 ms"
-    assert lead_words(replace(FOUND, step=SAME)).endswith(words)
+    assert describe_proof(replace(FOUND, step=SAME)).endswith(words)
     overlapped = replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3))
-    assert lead_words(overlapped).endswith("of a step of 17.8 ms the device works 18.0 ms")
+    assert describe_proof(overlapped).endswith("of a step of 17.8 ms the device works 18.0 ms")
 
 
 def test_an_interval_has_the_sign_of_the_change_that_it_belongs_to() -> None:
     more = replace(SAME, saving_s=-1e-5, low_s=-5e-5, high_s=2e-5)
-    words = lead_words(replace(FOUND, step=more, device=None))
+    words = describe_proof(replace(FOUND, step=more, device=None))
     assert words.endswith("10.0 µs (0.1%) more; 95% interval -20.0 µs to 50.0 µs")
 
 
 def test_the_projection_of_a_gpu_is_not_held_against_a_step_whose_host_may_hide_it() -> None:
     triton = tuple(replace(kernel, config={"XBLOCK": 8, "num_warps": 4}) for kernel in KERNELS)
     unprofiled = replace(FOUND, step=SAME, device=None)
-    assert any("was wrong" in words for words in detail_words(unprofiled)), "on a CPU the step is the device"
-    assert not any("projection" in words for words in detail_words(replace(unprofiled, kernels=triton)))
+    assert any("was wrong" in words for words in describe_details(unprofiled)), "on a CPU the step is the device"
+    assert not any("projection" in words for words in describe_details(replace(unprofiled, kernels=triton)))
 
 
 def test_a_projection_that_comes_true_and_one_that_does_not() -> None:
-    assert "The projection was 1.10 ms" in list(detail_words(FOUND))
+    assert "The projection was 1.10 ms" in list(describe_details(FOUND))
     wide = replace(FOUND, predicted_s=3e-3, device=replace(DEVICE, low_s=-2e-3, high_s=4e-3, verdict="no difference"))
-    assert "The projection was 3.00 ms, which lies within the interval" in list(detail_words(wide))
-    (failed,) = [words for words in detail_words(replace(FOUND, predicted_s=3e-3)) if "projection" in words]
+    assert "The projection was 3.00 ms, which lies within the interval" in list(describe_details(wide))
+    (failed,) = [words for words in describe_details(replace(FOUND, predicted_s=3e-3)) if "projection" in words]
     assert "was wrong" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
 
 
 def test_a_choice_of_inductors_that_differs_from_the_runs_is_said() -> None:
-    assert "chose another config" not in " ".join(detail_words(FOUND))
+    assert "chose another config" not in " ".join(describe_details(FOUND))
     chosen, *rest = (replace(kernel, own_config={"XBLOCK": 1}) for kernel in KERNELS[:2])
-    words = list(detail_words(replace(FOUND, kernels=(chosen, *KERNELS[1:]))))
+    words = list(describe_details(replace(FOUND, kernels=(chosen, *KERNELS[1:]))))
     assert (
         "Inductor chose another config here than in the RUN for triton_red_0: what it saves depends on that choice, "
         "which differs between compilations" in words
     )
-    words = list(detail_words(replace(FOUND, kernels=(chosen, *rest))))
+    words = list(describe_details(replace(FOUND, kernels=(chosen, *rest))))
     assert any("for triton_red_0 and triton_poi_1: what they save depends on" in one for one in words)
 
 
 def test_outputs_agree_differ_or_were_not_compared() -> None:
-    assert any("Outputs agree" in words and "143 tensors of 2 graphs" in words for words in detail_words(FOUND))
+    assert any("Outputs agree" in words and "143 tensors of 2 graphs" in words for words in describe_details(FOUND))
     apart = replace(FOUND, outputs=PinnedOutputs(2, 143, 0.5, 0.0, 3e-2))
-    assert any(words.startswith("Outputs differ") for words in detail_words(apart))
+    assert any(words.startswith("Outputs differ") for words in describe_details(apart))
     none = replace(FOUND, outputs=PinnedOutputs(reason="no memory for a copy"))
-    assert any("were not compared: no memory for a copy" in words for words in detail_words(none))
+    assert any("were not compared: no memory for a copy" in words for words in describe_details(none))
     moved = ComparedOutputs("cuda", float("inf"), 0.0, 3e-2, 143)
     broken = decode(Verification, encode(replace(FOUND, outputs=_summarise([moved]))))  # as a record keeps it
-    assert any("infinities or NaN" in words for words in detail_words(broken))
+    assert any("infinities or NaN" in words for words in describe_details(broken))
     seeds = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 2))
     assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs, too" in " ".join(
-        detail_words(seeds)
+        describe_details(seeds)
     )
     both = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 1, 12))
     assert (
         "; 1 more differs between two calls without the configs, too; 12 more differ by no more than if the "
-        "inputs are rounded differently" in " ".join(detail_words(both))
+        "inputs are rounded differently" in " ".join(describe_details(both))
     )
-    nothing = list(detail_words(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 3))))
+    nothing = list(describe_details(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 3))))
     assert "Outputs in the program cannot be compared: of 3 tensors, 3 differ between two calls" in " ".join(nothing)
     assert not any("agree" in words for words in nothing)
-    either = " ".join(detail_words(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
+    either = " ".join(describe_details(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
     assert "of 3 tensors, 1 differs between two calls without the configs, too, and 2 differ by no more than" in either
     equal = replace(FOUND, outputs=PinnedOutputs(2, 143, 0.0, 0.0, 3e-2))
-    assert any("no bit differs" in words for words in detail_words(equal))
+    assert any("no bit differs" in words for words in describe_details(equal))
 
 
 def test_every_kernel_without_a_pin_is_named_with_its_reason() -> None:
-    assert list(missed_words(KERNELS)) == ["aten_mm_0: a library call", "triton_for_2: the program has no such kernel"]
-    assert any(words.startswith("2 of 4 kernels") for words in detail_words(FOUND))
-    assert next(detail_words(replace(FOUND, kernels=()))).startswith("No kernel has a config to run")
+    assert list(describe_missed_kernels(KERNELS)) == [
+        "aten_mm_0: a library call",
+        "triton_for_2: the program has no such kernel",
+    ]
+    assert any(words.startswith("2 of 4 kernels") for words in describe_details(FOUND))
+    assert next(describe_details(replace(FOUND, kernels=()))).startswith("No kernel has a config to run")
 
 
 @pytest.mark.parametrize("kernels", [(), KERNELS[2:]])
 def test_without_a_config_in_the_program_nothing_is_proven(kernels: tuple[AppliedKernel, ...]) -> None:
     nothing = replace(FOUND, kernels=kernels)
-    assert beyond(nothing, 0.5) == "undecided" and lead_words(nothing).startswith("Nothing is proven")
+    assert exceeds_limit(nothing, 0.5) == "undecided" and describe_proof(nothing).startswith("Nothing is proven")
     assert "Limit of 50%: undecided" in " ".join(
-        document_text(Document("", blocks=(proof_section(nothing, 10, 0.5),)), 200).split()
+        render_text(Document("", blocks=(make_proof_section(nothing, 10, 0.5),)), 200).split()
     )
 
 
@@ -222,13 +225,13 @@ def test_lines_fit_the_terminal(width: int) -> None:
 
 def test_an_edited_kernel_is_shown_with_its_file_and_its_time() -> None:
     found = replace(FOUND, predicted_s=0.0, kernels=(EDITED,))
-    words = list(detail_words(found))
+    words = list(describe_details(found))
     assert words[0] == "1 of 1 edited kernel runs its edit"
     assert any("between two calls without the edit" in one for one in words)
-    shown = document_text(Document("", blocks=(proof_section(found, 10),)), 100)
+    shown = render_text(Document("", blocks=(make_proof_section(found, 10),)), 100)
     assert "2.50 ms" in shown and "0.700 ms" in shown and "mine.py" in shown
     slower = replace(STEP, saving_s=-1e-3, low_s=-2e-3, high_s=-0.5e-3, verdict="slower")
-    assert lead_words(replace(found, step=slower)).startswith("A step is slower with the edit: ")
+    assert describe_proof(replace(found, step=slower)).startswith("A step is slower with the edit: ")
 
 
 def test_a_table_without_the_time_of_a_kernel_has_no_columns_for_it() -> None:
@@ -241,7 +244,7 @@ def test_a_table_without_the_time_of_a_kernel_has_no_columns_for_it() -> None:
     ):
         (shown,) = [
             one
-            for one in proof_section(replace(FOUND, kernels=kernels, device=None), 10).blocks
+            for one in make_proof_section(replace(FOUND, kernels=kernels, device=None), 10).blocks
             if isinstance(one, Table) and one.columns[0].title == "kernel"
         ]
         assert [column.title for column in shown.columns] == titles
@@ -250,23 +253,23 @@ def test_a_table_without_the_time_of_a_kernel_has_no_columns_for_it() -> None:
 
 def test_an_edit_that_was_dropped_is_named_and_nothing_is_said_to_agree() -> None:
     found = replace(FOUND, predicted_s=0.0, kernels=(DROPPED,))
-    assert "no kernel ran its edit" in lead_words(found)
-    words = list(detail_words(found))
+    assert "no kernel ran its edit" in describe_proof(found)
+    words = list(describe_details(found))
     assert words[0] == "0 of 1 edited kernel runs its edit"
     assert not any("agree" in one for one in words), "the program was compared with itself"
-    assert list(missed_words(found.kernels)) == ["triton_poi_9: its edit changes the outputs"]
+    assert list(describe_missed_kernels(found.kernels)) == ["triton_poi_9: its edit changes the outputs"]
 
 
 def test_configs_and_edits_are_told_apart() -> None:
     found = replace(FOUND, kernels=(EDITED, DROPPED, *KERNELS))
-    words = list(detail_words(found))
+    words = list(describe_details(found))
     assert words[:3] == [
         "1 of 2 edited kernels runs its edit",
         "2 of 4 kernels that won something run the config",
         "What the step saves is of configs and edits together",
     ]
-    assert "with the configs and the edits" in lead_words(replace(found, step=SAME, device=None))
-    assert "no kernel ran its edit or a config" in lead_words(replace(found, kernels=(DROPPED, KERNELS[2])))
+    assert "with the configs and the edits" in describe_proof(replace(found, step=SAME, device=None))
+    assert "no kernel ran its edit or a config" in describe_proof(replace(found, kernels=(DROPPED, KERNELS[2])))
 
 
 def test_a_kernel_that_does_not_run_its_edit_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -297,7 +300,7 @@ def test_what_is_proven_is_followed_by_the_command_that_keeps_it() -> None:
 
 def rows_of(found: Verification) -> list[list[str]]:
     """The texts of the waterfall on the page of a proof; empty if there is none."""
-    tables = [one for one in proof_section(found, 10).blocks if isinstance(one, Table)]
+    tables = [one for one in make_proof_section(found, 10).blocks if isinstance(one, Table)]
     (shown,) = [one for one in tables if one.columns[0].title == "from before to after"] or [Table((), ())]
     return [[cell.text for cell in row.cells[:2]] for row in shown.rows]
 
@@ -317,7 +320,7 @@ def test_a_page_shows_what_each_kernel_saves_between_before_and_after() -> None:
 
 def test_the_bars_of_a_waterfall_each_begin_where_the_last_one_ends() -> None:
     falls = (Fall("less", -0.4), Fall("more", 0.1), Fall("by chance", -0.2, False))
-    table, said = waterfall(("A", 2.0), falls, ("B", 1.5))
+    table, said = plot_waterfall(("A", 2.0), falls, ("B", 1.5))
     assert isinstance(table, Table) and isinstance(said, Sentence)
     bars = [row.cells[2].bar.stretches[0] for row in table.rows if row.cells[2].bar is not None]
     ends = [(round(bar.left or 0.0, 6), round((bar.left or 0.0) + bar.share, 6)) for bar in bars]

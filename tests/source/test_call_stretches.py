@@ -14,8 +14,13 @@ from breakdown_runs import H200
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.source.edit_rules import check_triton
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.stretch_texts import launch_facts, launched_text, triton_name, triton_start
-from inductor_bench.source.stretches import CallGroup, Replaced, StretchReader, code_of, replace_calls
+from inductor_bench.source.stretch_texts import (
+    find_triton_name,
+    launch_facts,
+    write_launched_source,
+    write_triton_start,
+)
+from inductor_bench.source.stretches import CallGroup, Replaced, StretchReader, find_code, replace_calls
 
 KINDS = H200 / "gpu_kinds"
 
@@ -93,7 +98,7 @@ def function_in(tree: ast.Module, name: str, line: int) -> str:
 def start_of(stretch: CallGroup) -> str:
     sources = [part.kernel.source if part.kernel else "" for part in stretch.parts]
     count = len(stretch.parts)
-    return triton_start(stretch, sources, CONFIGS[:count] if count > 1 else [{}])
+    return write_triton_start(stretch, sources, CONFIGS[:count] if count > 1 else [{}])
 
 
 @cache
@@ -128,7 +133,7 @@ def test_the_id_is_that_of_the_calls_and_their_sizes_whatever_their_numbers_are(
 def test_one_call_stands_in_the_place_of_a_stretch() -> None:
     stretch, first, last = stretch_of(PRODUCT, 0, 1)
     tree, name, line = replace_calls(PRODUCT, [Replaced(first, last, stretch, "mine", 4)])
-    assert name == "call" and code_of(tree, "module.py", name, line).co_names.count("mine") == 1
+    assert name == "call" and find_code(tree, "module.py", name, line).co_names.count("mine") == 1
     text = function_in(tree, name, line)
     body = text[text.index("buf0 =") : text.index("buf2 =")]
     assert [line.strip() for line in body.splitlines() if line.strip()] == [
@@ -188,7 +193,7 @@ def test_in_modules_of_a_gpu_each_stretch_is_found_again_and_leaves_a_module_tha
         assert (first, last) in list(reader.find([part.target for part in stretch.parts]))
         for passed in {stretch.required, len(stretch.expressions)}:
             tree, function, line = replace_calls(text, [Replaced(first, last, stretch, "mine", passed)])
-            assert "mine" in code_of(tree, "module.py", function, line).co_names
+            assert "mine" in find_code(tree, "module.py", function, line).co_names
     assert count >= 2
 
 
@@ -200,7 +205,7 @@ def test_a_group_begins_with_a_kernel_that_runs_its_parts_one_after_the_other() 
     text = start_of(stretch)
     assert check_triton(text, text, stretch.required) is None
     assert "GRID = (1, 1, 1)" in text
-    kernel = text[text.index(f"def {triton_name(stretch)}(") :]
+    kernel = text[text.index(f"def {find_triton_name(stretch)}(") :]
     assert [line.strip() for line in kernel.splitlines()[1:]] == [
         "for y_block in range(2):",
         "part_0(in_ptr0, in_ptr1, in_ptr2, out_ptr3, 0, y_block, 0)",
@@ -216,11 +221,11 @@ def test_a_library_call_begins_with_a_program_for_each_tile() -> None:
     stretch, _, _ = stretch_of(PRODUCT, 0, 0)
     text = start_of(stretch)
     assert "GRID = (1, 2, 1)" in text and "tl.program_id(1)" in text
-    launched = launched_text(text, launch_facts(stretch), 3)
+    launched = write_launched_source(text, launch_facts(stretch), 3)
     decorator = next(
         each
         for node in ast.parse(launched).body
-        if isinstance(node, ast.FunctionDef) and node.name == triton_name(stretch)
+        if isinstance(node, ast.FunctionDef) and node.name == find_triton_name(stretch)
         for each in node.decorator_list
         if isinstance(each, ast.Call)
     )
@@ -259,7 +264,7 @@ def test_what_an_edit_in_the_place_of_calls_may_not_change(old: str, new: str, w
 
 def test_memory_for_the_kernel_itself_may_be_left_out() -> None:
     stretch, _, _ = stretch_of(PRODUCT, 0, 2)
-    text = triton_start(stretch, [part.kernel.source if part.kernel else "" for part in stretch.parts], CONFIGS)
+    text = write_triton_start(stretch, [part.kernel.source if part.kernel else "" for part in stretch.parts], CONFIGS)
     head = re.search(r"def triton_edited_\w+\((.*)\):", text)
     assert head is not None
     less = text.replace(head[1], ", ".join(head[1].split(", ")[: stretch.required]))
@@ -273,12 +278,12 @@ def test_in_modules_of_a_gpu_parts_that_have_no_plain_form_are_named() -> None:
         for stretch, _, _ in stretches(text):
             sources = [part.kernel.source if part.kernel else "" for part in stretch.parts]
             try:
-                start = triton_start(stretch, sources, [{"XBLOCK": 8, "YBLOCK": 8, "R0_BLOCK": 8}] * len(sources))
+                start = write_triton_start(stretch, sources, [{"XBLOCK": 8, "YBLOCK": 8, "R0_BLOCK": 8}] * len(sources))
             except UsageError as error:
                 refused.add(error.message)
                 continue
             made += 1
             assert check_triton(start, start, stretch.required) is None
-            ast.parse(launched_text(start, launch_facts(stretch)))
+            ast.parse(write_launched_source(start, launch_facts(stretch)))
     assert made > 20
     assert any("only pointwise kernels, reductions and products can" in words for words in refused)

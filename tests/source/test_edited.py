@@ -9,7 +9,7 @@ import pytest
 from source_data import cpu_sample, gpu_sample
 
 from inductor_bench.errors import UsageError
-from inductor_bench.source.edited import BEGIN, END, KernelEdit, digest, edit_text, is_edit, passed_form, read_edit
+from inductor_bench.source.edited import BEGIN, END, KernelEdit, digest, edit_text, is_edit, read_edit, read_passed_form
 
 GPU_SAMPLES = ("attention", "combo", "cooperative", "dynamic", "foreach", "partition", "scan", "user")
 CPU_SAMPLES = ("cond", "dyn", "opt", "unb")
@@ -21,12 +21,12 @@ extern "C"  void  kernel(const float* in_ptr0, float* out_ptr0, const int64_t ks
 }
 """
 TRITON = gpu_sample("dynamic").kernels[0].source
-FUNCTION = passed_form("triton", TRITON).partition("@triton.jit\n")[2].partition("(")[0]
+FUNCTION = read_passed_form("triton", TRITON).partition("@triton.jit\n")[2].partition("(")[0]
 
 
 def written(folder: Path, language: str, source: str, kernel: str = "kernel_0") -> Path:
     """Returns a file for a kernel, as ``kernel --edit`` writes it."""
-    source = passed_form(language, source)
+    source = read_passed_form(language, source)
     facts = {"limit": float("inf"), "launches": [{"shape": (2, 3), "n": None}]}
     triton = "3.6.0" if language == "triton" else None
     hashed, twice = digest(source), "def reference(x):\n    return 2 * x  # twice"
@@ -55,7 +55,7 @@ def test_a_recorded_kernel_is_read_back_as_its_wrapper_passes_it(sample: str, tm
         edit = read_edit(path)
         assert is_edit(path.read_text())
         assert (edit.kernel, edit.language, edit.changed) == (kernel.name, kernel.language, False)
-        assert edit.source == edit.original_source == passed_form(kernel.language, kernel.source)
+        assert edit.source == edit.original_source == read_passed_form(kernel.language, kernel.source)
         assert edit.kernel_id == kernel.kernel_id
         assert edit.is_of(kernel.source)
         assert "get_args" not in edit.source

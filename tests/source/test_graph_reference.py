@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from source_data import GPU, gpu_sample, text_of
 
-from inductor_bench.source.graph_reference import Parameter, fragment_above, in_float64, reference_text
+from inductor_bench.source.graph_reference import Parameter, convert_to_float64, find_fragment_above, write_reference
 
 MODULE = """import torch
 
@@ -37,7 +37,7 @@ PARAMETERS = (
 
 
 def test_a_graph_becomes_a_function_of_the_kernels_parameters() -> None:
-    text = reference_text(fragment_above(MODULE.splitlines(), LINE), PARAMETERS)
+    text = write_reference(find_fragment_above(MODULE.splitlines(), LINE), PARAMETERS)
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0] == "def reference(in_out_ptr0, in_ptr0, in_ptr1, xnumel):"
     assert "primals_1 = in_ptr0.reshape((8, 4))" in lines
@@ -46,21 +46,21 @@ def test_a_graph_becomes_a_function_of_the_kernels_parameters() -> None:
     assert "getitem = var_mean[0]" in lines
     assert "full = torch.ops.aten.full.default([], 1, dtype=torch.float32)" in lines
     assert lines[-1] == "return [getitem_1, mul]"
-    assert "torch.float64" in in_float64(text)
-    assert "torch.float32" not in in_float64(text)
+    assert "torch.float64" in convert_to_float64(text)
+    assert "torch.float32" not in convert_to_float64(text)
 
 
 def test_a_graph_whose_inputs_or_results_are_unknown_has_no_function() -> None:
-    fragment = fragment_above(MODULE.splitlines(), LINE)
-    assert reference_text(fragment, PARAMETERS[:2]) == ""
-    assert reference_text([line for line in fragment if "return" not in line], PARAMETERS) == ""
-    assert reference_text([line for line in fragment if "%add :" not in line], PARAMETERS) == ""
-    assert fragment_above(MODULE.splitlines(), 1) == ()
+    fragment = find_fragment_above(MODULE.splitlines(), LINE)
+    assert write_reference(fragment, PARAMETERS[:2]) == ""
+    assert write_reference([line for line in fragment if "return" not in line], PARAMETERS) == ""
+    assert write_reference([line for line in fragment if "%add :" not in line], PARAMETERS) == ""
+    assert find_fragment_above(MODULE.splitlines(), 1) == ()
 
 
 def test_a_recorded_kernel_has_the_graph_above_it() -> None:
     module = gpu_sample("dynamic")
     lines = text_of(GPU / "samples" / "dynamic" / "module_0.py").splitlines()
-    fragment = fragment_above(lines, module.kernels[0].line)
+    fragment = find_fragment_above(lines, module.kernels[0].line)
     assert any("call_function" in line for line in fragment)
     assert "return" in fragment[-1]

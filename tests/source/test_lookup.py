@@ -10,7 +10,7 @@ import pytest
 from breakdown_runs import H200
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.calls import find_kernel_key, lookup_key, types_text
+from inductor_bench.source.calls import find_kernel_key, format_types, lookup_key
 from inductor_bench.source.module_reader import read_module
 
 KEY = "054b69b18b638e096098ec9257b5dfe08389a1e2fc28280147e3d369603f6aa9"
@@ -50,7 +50,7 @@ def test_a_kernel_without_size_hints_has_the_key_of_none() -> None:
     found = find_kernel_key(text)
     assert found is not None
     assert found.key == lookup_key("None", "def anything(in_ptr0):\n    pid = tl.program_id(0)\n")
-    assert found.types == types_text({"in_ptr0": "*fp32"})
+    assert found.types == format_types({"in_ptr0": "*fp32"})
 
 
 def test_a_reduction_without_an_x_dimension_has_the_key_that_its_heuristics_leave() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.records.evidence import GENERATED, OWN, HostSamples, SampledFrame
-from inductor_bench.source.user_program import with_sampled_lines
+from inductor_bench.source.user_program import add_sampled_lines
 
 PROGRAM = """\
 import time
@@ -27,7 +27,7 @@ def load(names, größe):
 def read(file: Path | str, line: int, span: tuple[int, ...], *, owner: str = OWN, is_call: bool = True) -> SampledFrame:
     frame = SampledFrame(str(file), "load", line, owner, is_call, span)
     samples = HostSamples((frame,), (-1,), (0,), (), 1, 1.0, (), sees_device=True)
-    return with_sampled_lines(samples, {"/cache/ab/cab.py": "forward"}).frames[0]
+    return add_sampled_lines(samples, {"/cache/ab/cab.py": "forward"}).frames[0]
 
 
 @pytest.fixture

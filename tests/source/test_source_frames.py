@@ -10,7 +10,12 @@ import pytest
 from source_data import DATA
 
 from inductor_bench.source.labels import label_modules
-from inductor_bench.source.structured_trace import CompiledFrame, compiled_name, read_functions, read_structured_trace
+from inductor_bench.source.structured_trace import (
+    CompiledFrame,
+    find_compiled_name,
+    read_functions,
+    read_structured_trace,
+)
 
 NAMES = DATA / "compiled_names"
 """``program.txt`` was run with breaks, optim2, lambda, wholestep, helper and library. Each trace was cut to the starts
@@ -81,7 +86,7 @@ def step(): pass
 
 
 def name(file: object, line: object, function: str, class_name: str = "") -> str:
-    return compiled_name(CompiledFrame(str(file), line, function, class_name), read_functions)
+    return find_compiled_name(CompiledFrame(str(file), line, function, class_name), read_functions)
 
 
 @pytest.mark.parametrize(
@@ -132,11 +137,11 @@ def test_a_text_that_is_no_name_is_left_out(function: str) -> None:
 def test_a_wrapper_of_dynamo_is_named_after_its_object() -> None:
     guard = "| +- GuardManager: source=L['{}'], accessed_by=A(key='fn', framelocals_idx=2), type=<class '{}'>, x\n"
     wrapper = CompiledFrame("/v/site-packages/torch/_dynamo/external_utils.py", 67, "inner")
-    assert compiled_name(wrapper, read_functions) == ""
+    assert find_compiled_name(wrapper, read_functions) == ""
     wrapper.take_guards(guard.format("self", "a.B") + guard.format("fn", "function"))
-    assert compiled_name(wrapper, read_functions) == ""
+    assert find_compiled_name(wrapper, read_functions) == ""
     wrapper.take_guards(guard.format("fn", "__main__.make.<locals>.Net"))
-    assert compiled_name(wrapper, read_functions) == "Net"
+    assert find_compiled_name(wrapper, read_functions) == "Net"
     step = CompiledFrame("/home/user/m.py", 67, "step")
     step.take_guards(guard.format("fn", "a.B"))
-    assert compiled_name(step, read_functions) == "step"
+    assert find_compiled_name(step, read_functions) == "step"

@@ -9,7 +9,12 @@ import pytest
 from source_data import CPU, GPU, gpu_sample, module_of
 
 from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
-from inductor_bench.source.generated_text import cpp_kernel_id, launch_key, operator_id, triton_kernel_id
+from inductor_bench.source.generated_text import (
+    compute_cpp_kernel_id,
+    compute_operator_id,
+    compute_triton_kernel_id,
+    launch_key,
+)
 
 NAME = "triton_red_fused__native_batch_norm_legit_functional_2"
 """The name of ``kernel``."""
@@ -63,7 +68,7 @@ def test_ids_are_sixteen_hexadecimal_digits(
 def test_names_devices_and_settings_do_not_count(pattern: str, replacement: str, kernel: KernelDefinition) -> None:
     changed = re.sub(pattern, replacement, kernel.source)
     assert changed != kernel.source
-    assert triton_kernel_id(changed) == kernel.kernel_id
+    assert compute_triton_kernel_id(changed) == kernel.kernel_id
 
 
 @pytest.mark.parametrize(
@@ -85,12 +90,12 @@ def test_names_devices_and_settings_do_not_count(pattern: str, replacement: str,
 def test_kind_sizes_types_and_body_count(pattern: str, replacement: str, kernel: KernelDefinition) -> None:
     changed = re.sub(pattern, replacement, kernel.source)
     assert changed != kernel.source
-    assert triton_kernel_id(changed) != kernel.kernel_id
+    assert compute_triton_kernel_id(changed) != kernel.kernel_id
 
 
 def test_helpers_count_on_either_side_of_the_kernel(helped: KernelDefinition, user: KernelDefinition) -> None:
-    assert triton_kernel_id(helped.source.replace("arg0_0 + arg1_0", "arg0_0 * arg1_0")) != helped.kernel_id
-    assert triton_kernel_id(user.source.replace("return x * 2", "return x * 3")) != user.kernel_id
+    assert compute_triton_kernel_id(helped.source.replace("arg0_0 + arg1_0", "arg0_0 * arg1_0")) != helped.kernel_id
+    assert compute_triton_kernel_id(user.source.replace("return x * 2", "return x * 3")) != user.kernel_id
 
 
 def test_grids_and_constants_of_user_and_combo_kernels_count(user: KernelDefinition) -> None:
@@ -107,9 +112,9 @@ def test_grids_and_constants_of_user_and_combo_kernels_count(user: KernelDefinit
     ):
         changed = re.sub(pattern, replacement, kernel.source)
         assert changed != kernel.source, pattern
-        assert triton_kernel_id(changed) != kernel.kernel_id, pattern
+        assert compute_triton_kernel_id(changed) != kernel.kernel_id, pattern
     spelled = re.sub(r", 'cpp': \[.*?\], 'python_slow': \[.*?\]", "", tuned.source)
-    assert spelled != tuned.source and triton_kernel_id(spelled) == tuned.kernel_id
+    assert spelled != tuned.source and compute_triton_kernel_id(spelled) == tuned.kernel_id
 
 
 def test_a_library_call_has_the_same_id_whatever_values_it_was_given() -> None:
@@ -132,7 +137,7 @@ def test_own_file_of_a_kernel_has_the_id_of_its_definition() -> None:
     path = GPU / "tem" / "kernels" / "c2apcuku3enejoo43cfytuyxvus57jcaw4bq2igcpwddhd66a7ql.py"
     kernel = module_of(GPU / "tem" / "module_0.py").kernels[0]
     assert kernel.kernel_hash == path.stem
-    assert triton_kernel_id(path.read_text()) == kernel.kernel_id
+    assert compute_triton_kernel_id(path.read_text()) == kernel.kernel_id
 
 
 def test_same_code_under_two_names_is_one_kernel_and_different_code_is_not() -> None:
@@ -151,16 +156,16 @@ def test_cpp_id_ignores_marks_names_includes_and_layout(cpp: KernelDefinition) -
     older = unmarked.replace("#include <torch/csrc/inductor/cpp_prefix.h>", '#include "/tmp/x/2r/c2rn.h"')
     renamed = older.replace('extern "C"  void  kernel(', 'extern "C"  void  cpp_fused_other_17(')
     assert len({source, unmarked, older, renamed}) == 4
-    assert {cpp_kernel_id(text) for text in (source, unmarked, older, renamed)} == {cpp.kernel_id}
-    assert cpp_kernel_id(source.replace("tid < 2", "tid < 4")) != cpp.kernel_id
+    assert {compute_cpp_kernel_id(text) for text in (source, unmarked, older, renamed)} == {cpp.kernel_id}
+    assert compute_cpp_kernel_id(source.replace("tid < 2", "tid < 4")) != cpp.kernel_id
 
 
 def test_operator_id_depends_on_operator_and_arguments() -> None:
-    same = operator_id("aten.mm", "f16[2, 3]  f16[3, 4]")
-    assert same == operator_id("aten.mm", "f16[2, 3] f16[3, 4]")
-    assert same != operator_id("aten.bmm", "f16[2, 3] f16[3, 4]")
-    assert same != operator_id("aten.mm", "f16[2, 3] f16[3, 5]")
+    same = compute_operator_id("aten.mm", "f16[2, 3]  f16[3, 4]")
+    assert same == compute_operator_id("aten.mm", "f16[2, 3] f16[3, 4]")
+    assert same != compute_operator_id("aten.bmm", "f16[2, 3] f16[3, 4]")
+    assert same != compute_operator_id("aten.mm", "f16[2, 3] f16[3, 5]")
 
 
 def test_unparsable_source_still_has_an_id() -> None:
-    assert triton_kernel_id("@triton_heuristics.pointwise(\n") != triton_kernel_id("nothing")
+    assert compute_triton_kernel_id("@triton_heuristics.pointwise(\n") != compute_triton_kernel_id("nothing")

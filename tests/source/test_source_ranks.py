@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from inductor_bench.source.generated_text import module_id
+from inductor_bench.source.generated_text import compute_module_id
 from inductor_bench.source.labels import group_ranks
 from tests.support.h200 import FOLDER
 
@@ -20,10 +20,10 @@ OTHER_FORWARD, OTHER_BACKWARD = (text_of(1, graph) for graph in (0, 1))
 
 
 def test_the_ranks_graphs_differ_in_the_device_only() -> None:
-    assert FORWARD != OTHER_FORWARD and module_id(FORWARD) == module_id(OTHER_FORWARD)
-    assert module_id(BACKWARD) == module_id(OTHER_BACKWARD) != module_id(FORWARD)
+    assert FORWARD != OTHER_FORWARD and compute_module_id(FORWARD) == compute_module_id(OTHER_FORWARD)
+    assert compute_module_id(BACKWARD) == compute_module_id(OTHER_BACKWARD) != compute_module_id(FORWARD)
     longer = FORWARD.replace("(8, 512, 768)", "(8, 256, 768)")
-    assert longer != FORWARD and module_id(longer) != module_id(FORWARD)
+    assert longer != FORWARD and compute_module_id(longer) != compute_module_id(FORWARD)
 
 
 def groups(*modules: tuple[str, list[int | None]]) -> list[str]:

@@ -12,7 +12,7 @@ from source_data import CPU, GPU, text_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import SourceLine
 from inductor_bench.source.compile_log import read_graph_break, read_source_line
-from inductor_bench.source.structured_trace import printed_module_paths, read_structured_trace
+from inductor_bench.source.structured_trace import find_printed_module_paths, read_structured_trace
 
 TRAINING = CPU / "structured"
 BREAKS = CPU / "samples" / "brk" / "structured"
@@ -167,11 +167,11 @@ def test_printed_paths_survive_prefixes_colours_and_repeats() -> None:
         "Compiled module path: /tmp/c/cb.py\n"
         "Compiled module path: \nCompiled module path: /tmp/c/unfinished"
     )
-    letters = [path.removeprefix("/tmp/c/") for path in printed_module_paths(text)]
+    letters = [path.removeprefix("/tmp/c/") for path in find_printed_module_paths(text)]
     assert letters == ["/tmp/a b/ca.py", "cb.py", "cc.py", "cd.py", "ce.py"]
 
 
 def test_printed_paths_of_recorded_runs() -> None:
-    assert len(printed_module_paths((GPU / "mixnet_l_train" / "run.log").read_text())) == 2
-    printed = printed_module_paths((CPU / "samples" / "brk" / "run.log").read_text())
+    assert len(find_printed_module_paths((GPU / "mixnet_l_train" / "run.log").read_text())) == 2
+    printed = find_printed_module_paths((CPU / "samples" / "brk" / "run.log").read_text())
     assert list(printed) == [code.path for code in read_structured_trace(BREAKS).codes]

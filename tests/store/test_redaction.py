@@ -29,7 +29,7 @@ from inductor_bench.records.evidence import (
     StepEvidence,
 )
 from inductor_bench.store import codec
-from inductor_bench.store.redaction import MASK, VARIABLE, Redaction, asked_for
+from inductor_bench.store.redaction import MASK, VARIABLE, Redaction, list_requested_names
 
 ARGUMENT, VALUE, ASKED = "S3CRET-argument-1", "S3CRET/variable+2", "S3CRET=asked 3"
 WORDS = (f"--api-key={ARGUMENT}", "--user-id", ASKED, "--tokenizer", "gpt2", "--pin", "97")
@@ -216,7 +216,7 @@ def test_the_log_of_a_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
     (log,) = tmp_path.glob("*.log")
     assert "'--token', '***', '--seat=***']" in log.read_text() and spilt(tmp_path) == []
     assert "about ***" in capsys.readouterr().err
-    assert asked_for(["--redact", "a", "--redact=b", "--", "--redact", "c"]) == ("a", "b")
+    assert list_requested_names(["--redact", "a", "--redact=b", "--", "--redact", "c"]) == ("a", "b")
 
 
 @pytest.mark.slow

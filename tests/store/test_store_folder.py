@@ -20,9 +20,9 @@ import run_builder
 from inductor_bench.errors import InductorBenchError, UnwritableError, UsageError
 from inductor_bench.records.request import BreakdownRequest, ModelRequest
 from inductor_bench.store import lock as locks
-from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
-from inductor_bench.store.folder import BATCH, OWN_FILES, SEARCH, BatchFolder, RunFolder, new_run_folder
-from inductor_bench.store.lock import is_locked, locked
+from inductor_bench.store.files import find_file_inside, hash_text, own_folder, read_json
+from inductor_bench.store.folder import BATCH, OWN_FILES, SEARCH, BatchFolder, RunFolder, make_run_folder
+from inductor_bench.store.lock import hold_lock, is_locked
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.query import run_report
@@ -32,7 +32,7 @@ KERNEL = "def call(): ...\n"
 
 
 def make(path: Path | None, *, force: bool = True) -> RunFolder:
-    with new_run_folder(path, "x", force=force) as (folder, _):
+    with make_run_folder(path, "x", force=force) as (folder, _):
         return folder
 
 
@@ -52,7 +52,7 @@ def run(tmp_path: Path) -> Path:
     (folder.path / ".record.json.a1b2c3d4").write_text("half of it")
     folder.kernels.mkdir()
     row = {"name": "k", "kernel_id": "0", "category": "pointwise", "module": "forward", "calls": 1}
-    rows = [{**row, "file": f"{name}.py", "sha256": sha256_of_text(KERNEL)} for name in ("kept", "edited")]
+    rows = [{**row, "file": f"{name}.py", "sha256": hash_text(KERNEL)} for name in ("kept", "edited")]
     (folder.kernels / "kernels.json").write_text(json.dumps(rows))
     for name in ("kept", "edited"):
         (folder.kernels / f"{name}.py").write_text(KERNEL)
@@ -93,14 +93,14 @@ def test_each_search_of_a_run_that_is_replaced_is_kept_and_named(run: Path) -> N
         RunFolder(run).save(RUN)
         search_in(run, f"search {number}")
         said: list[str] = []
-        with new_run_folder(run, "x", force=True, tell=said.append):
+        with make_run_folder(run, "x", force=True, tell=said.append):
             assert said == [f"the search of the earlier run is kept: inductor-bench report {run}/optimized-{number}"]
     assert [(run / f"optimized-{n}" / SEARCH).read_text() for n in (1, 2)] == ["search 1", "search 2"]
 
 
 def test_a_run_whose_settings_are_being_searched_is_not_replaced(run: Path) -> None:
     search_in(run, "half")
-    with locked(run / "optimized"), pytest.raises(UsageError, match="a search runs in "):
+    with hold_lock(run / "optimized"), pytest.raises(UsageError, match="a search runs in "):
         make(run)
     assert RunFolder(run).load() == RUN and (run / "optimized" / SEARCH).is_file()
 
@@ -215,7 +215,7 @@ def test_default_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     names = []
     for _ in range(2):
-        with new_run_folder(None, "model v2/é", force=False) as (folder, _):
+        with make_run_folder(None, "model v2/é", force=False) as (folder, _):
             names.append(folder.path.as_posix())
     assert names == ["runs/model-v2-1", "runs/model-v2-2"]
 
@@ -230,7 +230,7 @@ def test_a_name_that_no_folder_can_have(name: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_is_written_by_one_command(tmp_path: Path) -> None:
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         assert is_locked(tmp_path)
         with pytest.raises(UsageError, match=f"another inductor-bench command is writing .*process {os.getpid()}"):
             make(tmp_path, force=False)
@@ -238,7 +238,7 @@ def test_a_folder_is_written_by_one_command(tmp_path: Path) -> None:
 
 
 def test_a_live_run_is_not_replaced(run: Path) -> None:
-    with locked(run), pytest.raises(UsageError, match=f"process {os.getpid()}"):
+    with hold_lock(run), pytest.raises(UsageError, match=f"process {os.getpid()}"):
         make(run)
     assert RunFolder(run).load() == RUN
 
@@ -246,7 +246,7 @@ def test_a_live_run_is_not_replaced(run: Path) -> None:
 def test_who_was_killed_says_what_it_left(tmp_path: Path) -> None:
     mark = "0123456789abcdef" * 4
     (tmp_path / ".lock").write_text(f"999999999 {mark}\n")
-    with locked(tmp_path, "f" * 32) as lock:
+    with hold_lock(tmp_path, "f" * 32) as lock:
         assert lock.left == mark
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()} {'f' * 32}\n"
 
@@ -254,7 +254,7 @@ def test_who_was_killed_says_what_it_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n", "1\n", "1 abc\n", f"1 {'x' * 64}\n", "\xff" * 5000])
 def test_a_lock_of_a_stranger_marks_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / ".lock").write_bytes(text.encode("latin-1"))
-    with locked(tmp_path) as lock:
+    with hold_lock(tmp_path) as lock:
         assert lock.left == ""
 
 
@@ -272,7 +272,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("important")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(InductorBenchError, match="cannot write"), locked(tmp_path / "run"):
+    with pytest.raises(InductorBenchError, match="cannot write"), hold_lock(tmp_path / "run"):
         pass
     assert (tmp_path / "victim").read_text() == "important"
 
@@ -288,7 +288,7 @@ def test_a_lock_that_its_holder_took_away_is_taken_anew(tmp_path: Path, monkeypa
         calls.append(how)
 
     monkeypatch.setattr(locks.fcntl, "flock", remove_first)
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         monkeypatch.undo()
         assert len(calls) == 2 and is_locked(tmp_path)
 
@@ -298,11 +298,11 @@ def test_many_at_once_take_turns(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, time\n"
         "from inductor_bench.errors import UsageError\n"
-        "from inductor_bench.store.lock import locked\n"
+        "from inductor_bench.store.lock import hold_lock\n"
         "folder = pathlib.Path(sys.argv[1]); done = 0\n"
         "while done < 40:\n"
         "    try:\n"
-        "        with locked(folder):\n"
+        "        with hold_lock(folder):\n"
         "            (folder / 'inside').mkdir(); (folder / 'inside').rmdir(); done += 1\n"
         "    except UsageError:\n"
         "        time.sleep(0.001)\n"
@@ -322,13 +322,13 @@ def test_only_files_inside_are_read(place: str, tmp_path: Path) -> None:
     (run / "link").symlink_to(tmp_path / "victim")
     os.mkfifo(run / "fifo")
     with pytest.raises(InductorBenchError):
-        file_inside(run, place)
+        find_file_inside(run, place)
 
 
 def test_a_link_within_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").symlink_to("a")
-    assert file_inside(tmp_path, "b").read_text() == "x"
+    assert find_file_inside(tmp_path, "b").read_text() == "x"
 
 
 def test_nothing_is_written_through_a_link(run: Path, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_a_wait_for_a_killed_holder_has_an_end(tmp_path: Path, monkeypatch: pyte
         now = itertools.count(0.0, 1.0)
         clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
         monkeypatch.setattr(locks, "time", clock)
-        with pytest.raises(UsageError, match="999999999"), locked(tmp_path):
+        with pytest.raises(UsageError, match="999999999"), hold_lock(tmp_path):
             pass
         assert locks.PATIENCE_S < next(now) < locks.PATIENCE_S + 5
 
@@ -387,7 +387,7 @@ def test_a_lock_that_does_not_fit_on_the_disk_is_named(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", write)
-    with pytest.raises(UnwritableError) as caught, locked(tmp_path):
+    with pytest.raises(UnwritableError) as caught, hold_lock(tmp_path):
         raise AssertionError("it is not held")
     assert caught.value.message == f"cannot write {tmp_path / '.lock'}: No space left on device"
     assert not (tmp_path / ".lock").exists()

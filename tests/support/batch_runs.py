@@ -42,8 +42,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", forking_python.interpreter())
     monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
-    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
-    monkeypatch.setattr("inductor_bench.workflows.batch.usable_cores", lambda: 2)  # with more, models overlap
+    monkeypatch.setattr(batch_devices, "list_visible_gpus", lambda: ())
+    monkeypatch.setattr("inductor_bench.workflows.batch.count_usable_cores", lambda: 2)  # with more, models overlap
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from inductor_bench.records.code import KernelDefinition
 from inductor_bench.records.edit_pin import CPP, TRITON
-from inductor_bench.source.edited import KernelEdit, edit_text, passed_form
+from inductor_bench.source.edited import KernelEdit, edit_text, read_passed_form
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store.folder import RunFolder
 
@@ -37,7 +37,7 @@ def write_edit(
         change: makes the edited source of the original one.
         facts: other values of the edit, such as ``torch``.
     """
-    original = passed_form(kernel.language, kernel.source)
+    original = read_passed_form(kernel.language, kernel.source)
     edited = change(original)
     assert change is str or edited != original
     environment, on_gpu = run.load().environment, kernel.language == TRITON

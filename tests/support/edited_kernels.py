@@ -14,7 +14,7 @@ import torch
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.edit_requests import BufferRoles, PrepareCase
 from inductor_bench.source.harness.common import Arguments
-from inductor_bench.source.widened import widened_launch, widened_source
+from inductor_bench.source.widened import widen_launch, widen_source
 from inductor_bench.worker.bench.edit_judge import EditJudge, EditRunner
 from inductor_bench.workflows.kernels.edit_check import EXACT
 
@@ -244,7 +244,7 @@ def compile_all(folder: Path) -> ctypes.CDLL:
         text += [
             frame.replace("NAME", f"{kernel}_{number}").replace("BODY", body) for number, body in enumerate(bodies)
         ]
-        text.append(widened_source(frame.replace("NAME", f"{kernel}_exact").replace("BODY", bodies[0])))
+        text.append(widen_source(frame.replace("NAME", f"{kernel}_exact").replace("BODY", bodies[0])))
     (folder / "edits.cpp").write_text("".join(text))
     library = folder / "edits.so"
     words = ["g++", "-O1", "-w", "-shared", "-fPIC", "-std=c++17", "-o", str(library), str(folder / "edits.cpp")]
@@ -261,7 +261,7 @@ def edits_of(library: ctypes.CDLL, kernel: str) -> dict[str, Callable[..., None]
 def exact_of(library: ctypes.CDLL, kernel: str) -> dict[int, Compiled]:
     """The kernels that compute the same in float64, by their numbers in the worker that judges."""
     function = getattr(library, f"{kernel}_exact")
-    return {EXACT + place: Compiled(function, dict(widened_launch(one))) for place, one in enumerate(LAUNCHES[kernel])}
+    return {EXACT + place: Compiled(function, dict(widen_launch(one))) for place, one in enumerate(LAUNCHES[kernel])}
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.store import codec
 from inductor_bench.worker.capture import startup
-from inductor_bench.worker.capture.pinned import pinned_kernels
+from inductor_bench.worker.capture.pinned import make_pinned_kernels
 from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
 
 launched: list[str] = []
@@ -54,7 +54,7 @@ def main(path: str, name: str) -> dict[str, Any]:
     compiler = AsyncCompile()
     scope: dict[str, Any] = {name: compiler.triton(name, Path(path).read_text(), device_str="cuda")}
     compiler.wait(scope)
-    kernel, pinned = scope[name], pinned_kernels()
+    kernel, pinned = scope[name], make_pinned_kernels()
     stages: dict[str, Any] = {}
     for stage, tuned in (("first", False), ("tuned", True), ("own", False)):
         pinned.use(tuned)

@@ -226,7 +226,7 @@ def _serve(place: Path) -> int:
 def _prepare_tool() -> None:
     """Imports what a command imports, and compiles the templates of pages: each fork would take 0.1 to 0.2 s for it."""
     from inductor_bench.report.document import Document
-    from inductor_bench.report.html import document_page
+    from inductor_bench.report.html import render_page
 
     for folder in ("cli", "workflows", "report"):
         package = import_module(f"inductor_bench.{folder}")
@@ -235,7 +235,7 @@ def _prepare_tool() -> None:
                 import_module(found.name)
     for name in ("retune_fakes", "search_child", "rich.console", "rich.emoji"):
         import_module(name)
-    document_page(Document(""))
+    render_page(Document(""))
 
 
 def _prepare_compiler(place: Path) -> None:

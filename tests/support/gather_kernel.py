@@ -7,7 +7,7 @@ from typing import Any
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
 from inductor_bench.source.standalone_header import StandaloneHeader
-from inductor_bench.source.standalone_writer import cpp_text
+from inductor_bench.source.standalone_writer import write_cpp_file
 from inductor_bench.store.codec import encode
 
 SOURCE = """
@@ -48,4 +48,4 @@ def gather_text(source: str = SOURCE, **recorded: Any) -> str:
     kernel = KernelDefinition("cpp_gather", "cpp_gather", "0" * 16, Category.CPP, "cpp", source, 1)
     header = StandaloneHeader("cpp_gather", "0" * 16, Category.CPP)
     facts = {"name": header.name, "kernel_id": header.kernel_id, "launch": encode(launch), **recorded}
-    return cpp_text(header, kernel, launch, {"threads": 1, **facts})
+    return write_cpp_file(header, kernel, launch, {"threads": 1, **facts})

@@ -13,9 +13,9 @@ from typing import Any
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.store import codec
 from inductor_bench.worker.capture import startup
-from inductor_bench.worker.capture.pinned import pinned_kernels
-from inductor_bench.worker.upstream.inductor import compiled_kernels
-from inductor_bench.worker.upstream.pinning import set_launchers, use_configs, values_of
+from inductor_bench.worker.capture.pinned import make_pinned_kernels
+from inductor_bench.worker.upstream.inductor import list_compiled_kernels
+from inductor_bench.worker.upstream.pinning import read_config_values, set_launchers, use_configs
 from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
 
 
@@ -54,28 +54,28 @@ def main(path: str) -> dict[str, Any]:
     autotuner._dynamic_scale_rblock = lambda self: None
 
     in_worker = load()
-    stages: dict[str, Any] = {"configs": [values_of(one) for one in in_worker.configs]}
+    stages: dict[str, Any] = {"configs": [read_config_values(one) for one in in_worker.configs]}
     in_worker.precompile(warm_cache_only=True)
-    stages["compiled"] = [values_of(result.config) for result in in_worker.compile_results]
+    stages["compiled"] = [read_config_values(result.config) for result in in_worker.compile_results]
     in_worker.prepare_for_pickle()
     kernel = pickle.loads(pickle.dumps(in_worker))
     kernel.restore_after_unpickle(None)
     kernel.precompile(reload_kernel=load)
-    stages["launched"] = [values_of(launcher.config) for launcher in kernel.launchers]
+    stages["launched"] = [read_config_values(launcher.config) for launcher in kernel.launchers]
     stages["launched is final"] = are_final(kernel)
     kernel.launchers = kernel.launchers[:1]  # what Inductor's choice leaves
     first = kernel.launchers
     first[0].config.kwargs["EVEN"] = True  # a user's kernel may have such a constant
-    stages["with a flag"] = compiled_kernels({"kernel": kernel})["kernel"].config
+    stages["with a flag"] = list_compiled_kernels({"kernel": kernel})["kernel"].config
     del first[0].config.kwargs["EVEN"]
-    elsewhere = {**values_of(first[0].config), "num_warps": 2}
+    elsewhere = {**read_config_values(first[0].config), "num_warps": 2}
     use_configs({"kernel": kernel, "other": None}, {"kernel": elsewhere, "gone": {}})
-    stages["as elsewhere"] = [values_of(launcher.config) for launcher in kernel.launchers]
+    stages["as elsewhere"] = [read_config_values(launcher.config) for launcher in kernel.launchers]
     set_launchers(kernel, first)
-    pinned = pinned_kernels()
+    pinned = make_pinned_kernels()
     for tuned in (True, False):
         pinned.use(tuned)
-        stages["tuned" if tuned else "own"] = [values_of(launcher.config) for launcher in kernel.launchers]
+        stages["tuned" if tuned else "own"] = [read_config_values(launcher.config) for launcher in kernel.launchers]
         stages["tuned is final" if tuned else "own is final"] = are_final(kernel)
         stages["state of tuned" if tuned else "state of own"] = codec.encode(pinned.describe())["states"]
     return stages

@@ -20,12 +20,12 @@ from inductor_bench.report import (
 from inductor_bench.report.batch import batch_document
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Format, Formats, View
-from inductor_bench.report.html import document_page
-from inductor_bench.report.markdown import document_markdown
+from inductor_bench.report.html import render_page
+from inductor_bench.report.markdown import render_markdown
 from inductor_bench.report.run import retune_document
 from inductor_bench.report.run import run_document as run_formats
 from inductor_bench.report.run.run_document import PageParts, run_document
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.terminal import render_text
 
 RESULTS: Mapping[str, Formats[Any]] = {
     "run": run_formats.FORMATS,
@@ -52,7 +52,7 @@ def printed(form: Format[Any], result: Any, view: View | None = None) -> str:
     view = view or View()
     shown = form.render(result, view)
     if isinstance(shown, Document):
-        return document_text(shown, view.columns)
+        return render_text(shown, view.columns)
     assert isinstance(shown, str)
     return shown
 
@@ -65,12 +65,12 @@ def recorded(text: str) -> Any:
 
 def run_screen(run: Run, width: int = 100, folder: Path | None = None, **options: Any) -> str:
     """A run on a terminal."""
-    return document_text(run_document(run, View(folder, **options)), width)
+    return render_text(run_document(run, View(folder, **options)), width)
 
 
 def run_markdown(run: Run, **options: Any) -> str:
     """A run as Markdown."""
-    return document_markdown(run_document(run, View(**options)))
+    return render_markdown(run_document(run, View(**options)))
 
 
 def run_page(
@@ -80,4 +80,4 @@ def run_page(
     files: Mapping[str, str] | None = None,
 ) -> str:
     """The page of a run."""
-    return document_page(run_document(run, View(), PageParts(plots or {}, timeline, files or {})))
+    return render_page(run_document(run, View(), PageParts(plots or {}, timeline, files or {})))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from program_traces import MARKERS
 
 from inductor_bench.analysis.ledger import GraphName, Steps, account
-from inductor_bench.analysis.program_step import tied_share
+from inductor_bench.analysis.program_step import compute_tied_share
 from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
 from inductor_bench.records.run import RankSteps
 from inductor_bench.source.module_reader import read_module
@@ -75,7 +75,7 @@ def rank_of(training: Training, rank: int, text: int | None = None) -> RecordedR
         busy_time_s=ledger.busy_time_s,
         profiled_step_time_s=ledger.profiled_step_time_s,
         profiled_steps=found.window.steps,
-        tied_share=tied_share(found),
+        tied_share=compute_tied_share(found),
         parts=ledger.parts,
     )
     return RecordedRank(steps, found)

@@ -9,7 +9,7 @@ from inductor_bench.autotune.kernel_variants import default_config
 from inductor_bench.records.base import Category
 from inductor_bench.records.retune import Config, MeasuredKernel, Retune, Tuning
 from inductor_bench.records.run import Run
-from inductor_bench.source.standalone_writer import recorded_facts, source_text
+from inductor_bench.source.standalone_writer import read_recorded_facts, read_source
 from inductor_bench.store.folder import RunFolder, read_index
 
 
@@ -21,7 +21,7 @@ def write_winners(folder: RunFolder, **changes: object) -> Run:
         if not row.file or not row.name.startswith("cpp_"):
             continue
         text = (folder.kernels / row.file).read_text()
-        config = {**default_config(source_text(text), recorded_facts(text)["cpp"]), **changes}
+        config = {**default_config(read_source(text), read_recorded_facts(text)["cpp"]), **changes}
         retunes.append(make_retune(row.name, row.kernel_id, f"kernels/{row.file}", config))
     assert retunes
     record = replace(record, retunes=tuple(retunes))

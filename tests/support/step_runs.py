@@ -8,7 +8,7 @@ import run_builder as build
 from inline import change
 
 from inductor_bench.analysis.findings.finding import Assumption
-from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.code import SourceLine
@@ -172,7 +172,7 @@ def simulated() -> Run:
             one.gain_s if one.kernels else 0.0,
             one.changes,
         )
-        for one in findings(run)
+        for one in list_findings(run)
         if one.assumed != Assumption()
     ]
     predictions.append(Prediction("generated-kernels-0", "generated-kernels", 0.0, 0.0, 0.4e-3))

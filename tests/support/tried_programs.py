@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inductor_bench.analysis.optimization.judging import original_step_s
+from inductor_bench.analysis.optimization.judging import compute_original_step_s
 from inductor_bench.analysis.optimization.search import OptimizationSearch
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.records.base import Failure
@@ -209,7 +209,7 @@ def optimization(search: OptimizationSearch, **fields: object) -> Optimization:
         request=BreakdownRequest("train.py", "script"),
         environment=Environment(Versions("3.12", "2.11.0")),
         step_time_s=0.02,
-        measured_step_s=original_step_s(search.trials),
+        measured_step_s=compute_original_step_s(search.trials),
         budget_s=1200.0,
         rows=search.rows,
         trials=tuple(search.trials),

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.call_work import eager_bytes, find_operators
+from inductor_bench.analysis.call_work import count_eager_bytes, find_operators
 from inductor_bench.analysis.host_time import LineKinds
-from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, layer_share, times_by_layer
+from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, compute_layer_share, sum_times_by_layer
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
-from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
+from inductor_bench.analysis.program_step import compute_tied_share, find_waits, is_tied
 from inductor_bench.records.code import LayerMap, LayerShare, ModuleSource
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
 from inductor_bench.records.run import Part
@@ -28,7 +28,7 @@ from inductor_bench.store import codec
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.program_trace import read_program_trace
-from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works, kernel_spans
+from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_kernel_spans, find_works
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.trace.stored_traces import pair_calls, read_user_calls
 from tests.support.h200 import FOLDER
@@ -115,7 +115,7 @@ def test_parts_add_up_and_every_event_has_one_owner(name: str) -> None:
     ledger, found = ledger_of(name), works_of(name)
     assert math.fsum(part.share for part in ledger.parts) == pytest.approx(1, abs=1e-9)
     assert [work.event for work in found.works] == list(range(len(found.works)))
-    assert tied_share(found) == 1
+    assert compute_tied_share(found) == 1
 
 
 def test_each_replay_is_the_module_launch_by_launch() -> None:
@@ -132,7 +132,7 @@ def test_each_replay_is_the_module_launch_by_launch() -> None:
 
 def test_the_sums_after_a_reduction_of_rows_and_columns_are_calls_of_the_wrapper() -> None:
     found = works_of("norms")
-    assert tied_share(found) == 1
+    assert compute_tied_share(found) == 1
     sums = [
         (work.call, work.activity.call.target, work.activity.call.index)
         for work in found.works
@@ -176,9 +176,9 @@ def test_all_time_of_layer_norms_has_a_module_if_reductions_of_rows_and_columns_
     assert found is not None
     layers = {number: layers_of(graph.source, ("forward", "backward")[number]) for number, graph in graphs.items()}
     steps = Steps(1.0, found.window, found.works, found.calls, found.timeline, {})
-    rows = times_by_layer(DividedSteps(steps, found.activities, layers)).layers
-    assert layer_share([row for row in rows if row.direction == "forward"]) == 1
-    assert layer_share([row for row in rows if row.direction == "backward"]) == pytest.approx(share, abs=1e-4)
+    rows = sum_times_by_layer(DividedSteps(steps, found.activities, layers)).layers
+    assert compute_layer_share([row for row in rows if row.direction == "forward"]) == 1
+    assert compute_layer_share([row for row in rows if row.direction == "backward"]) == pytest.approx(share, abs=1e-4)
 
 
 def test_a_decode_step_is_one_replay_and_its_inputs() -> None:
@@ -231,7 +231,7 @@ def test_copies_reads_and_data_loading_have_their_lines() -> None:
     text = (PROGRAMS / "breaks" / "breaks.py").read_text().splitlines()
     lines = {part.source.line for part in ledger.parts if part.label == "synchronising" and part.source}
     assert any(".item()" in text[line - 1] for line in lines)
-    waits = list(waits_of(works_of("breaks"), places_of("breaks"), None, LineKinds({}), {}))
+    waits = list(find_waits(works_of("breaks"), places_of("breaks"), None, LineKinds({}), {}))
     assert any(one.source is not None and ".item()" in text[one.source.line - 1] for one in waits)
     assert all(one.time_s > 0 and not one.function for one in waits)
     (copy,) = (part for part in ledger.parts if part.label == "host to device")
@@ -247,16 +247,16 @@ def test_eager_operators_stand_between_the_graph_calls_of_a_step() -> None:
     found = find_operators(program, works.works, works.calls, *works.window.marks[-2:])
     assert found.graphs == (4, 5, 6, 7), "two forwards and two backwards"
     batch, squares = 4 * 256 * 2048, 2 * 4 * 256 * 2048
-    between = eager_bytes(found, (), 9e12)
+    between = count_eager_bytes(found, (), 9e12)
     assert between == {0: batch + 4, 1: 1, 2: squares + 12}, "the copy of a batch, a condition, the loss"
-    assert eager_bytes(found, [(1, batch), (2, batch)], 9e12) == {0: 4, 1: 1, 2: 12}
+    assert count_eager_bytes(found, [(1, batch), (2, batch)], 9e12) == {0: 4, 1: 1, 2: 12}
 
 
 @pytest.mark.parametrize("name", ["decode", "breaks"])
 def test_the_kernels_of_a_timeline_are_those_of_graphs_in_its_step(name: str) -> None:
     found = works_of(name)
     start_s, end_s = found.window.bounds[-2:]
-    kernels = list(kernel_spans(found, {number: f"graph-{number}" for number in range(8)}, (), on_host=False))
+    kernels = list(find_kernel_spans(found, {number: f"graph-{number}" for number in range(8)}, (), on_host=False))
     known = [work for work in found.works if work.activity is not None and start_s <= work.start_s < end_s]
     assert known and sum(len(one.spans_s) for one in kernels) == len(known)
     spans = [span for one in kernels for span in one.spans_s]

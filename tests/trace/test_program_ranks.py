@@ -10,12 +10,12 @@ import pytest
 import run_builder as build
 from recorded_ranks import DDP, FSDP, Training, count_by_hand, rank_of
 
-from inductor_bench.analysis.findings.rule_table import findings
-from inductor_bench.analysis.step_costs import exposed_s, idle_s, pace_setter, work_s
+from inductor_bench.analysis.findings.rule_table import list_findings
+from inductor_bench.analysis.step_costs import compute_exposed_s, compute_work_s, find_idle_s, find_pace_setter
 from inductor_bench.records.run import COLLECTIVE, COPY, GRAPH, KINDS, OPTIMIZER, OPTIMIZER_STEPS, Program
 from inductor_bench.report.document import Document
 from inductor_bench.report.run.step_document import rank_section
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.terminal import render_text
 
 TRAININGS = [pytest.param(DDP, id="ddp"), pytest.param(FSDP, id="fsdp")]
 RANKS = (0, 1)
@@ -35,7 +35,7 @@ def test_every_device_event_of_a_rank_has_a_part_and_the_parts_are_the_step(trai
     parts = found.steps.parts
     assert sum(part.launches for part in parts) * found.steps.profiled_steps == pytest.approx(len(counted))
     assert math.fsum(part.share for part in parts) == pytest.approx(1, abs=1e-9)
-    step_s = work_s(found.steps) + exposed_s(found.steps) + idle_s(found.steps)
+    step_s = compute_work_s(found.steps) + compute_exposed_s(found.steps) + find_idle_s(found.steps)
     assert step_s == pytest.approx(found.steps.step_time_s), "work, exposed and idle add up to the step"
 
 
@@ -67,9 +67,9 @@ def test_collectives_are_exposed_and_hidden_as_their_intervals_are(training: Tra
     hidden = sum(part.hidden_s for part in collectives)
     assert hidden == pytest.approx(seen.collectives_s - seen.exposed_s, rel=0.01, abs=20e-6)
     copies = sum(part.time_s for part in steps.parts if part.kind == COPY)
-    assert work_s(steps) - copies == pytest.approx(seen.work_s, rel=1e-3)
+    assert compute_work_s(steps) - copies == pytest.approx(seen.work_s, rel=1e-3)
     cut_s = max(0.0, seen.busy_s - steps.step_time_s)
-    assert exposed_s(steps) == pytest.approx(seen.exposed_s - cut_s, rel=0.01), (
+    assert compute_exposed_s(steps) == pytest.approx(seen.exposed_s - cut_s, rel=0.01), (
         "what the profiler adds to the wait is cut"
     )
     assert (steps.busy_time_s or 0) == pytest.approx(min(seen.busy_s, steps.step_time_s), rel=1e-6)
@@ -79,10 +79,12 @@ def test_collectives_are_exposed_and_hidden_as_their_intervals_are(training: Tra
 def test_the_rank_that_the_other_waits_for_sets_the_pace(training: Training) -> None:
     first, second = (rank_of(training, rank).steps for rank in RANKS)
     assert first.step_time_s == pytest.approx(second.step_time_s, rel=0.01)
-    assert pace_setter([first, second]) is first and pace_setter([second, first]) is first
-    assert exposed_s(first) < 0.1 * first.step_time_s and exposed_s(second) > 0.5 * second.step_time_s
-    assert work_s(first) < work_s(second) < 1.3 * work_s(first), "kernels beside a waiting collective take longer"
-    assert idle_s(first) > 0.5 * first.step_time_s and idle_s(second) == 0
+    assert find_pace_setter([first, second]) is first and find_pace_setter([second, first]) is first
+    assert compute_exposed_s(first) < 0.1 * first.step_time_s and compute_exposed_s(second) > 0.5 * second.step_time_s
+    assert compute_work_s(first) < compute_work_s(second) < 1.3 * compute_work_s(first), (
+        "kernels beside a waiting collective take longer"
+    )
+    assert find_idle_s(first) > 0.5 * first.step_time_s and find_idle_s(second) == 0
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -90,10 +92,10 @@ def test_the_report_names_the_rank_that_is_awaited_and_does_not_blame_its_device
     first, second = (rank_of(training, rank).steps for rank in RANKS)
     program = Program(first.step_time_s, first.step_times_s, OPTIMIZER_STEPS, parts=first.parts, ranks=(first, second))
     run = replace(build.run("training", [], peaks=build.H200), program=program)
-    (uneven,) = (finding.text for finding in findings(run) if finding.kind == "uneven-ranks")
+    (uneven,) = (finding.text for finding in list_findings(run) if finding.kind == "uneven-ranks")
     assert uneven.startswith("rank 1 waits for rank 0: ") and "the host of rank 0 is late, not its device" in uneven
-    copied = [finding.text for finding in findings(run) if finding.kind == "gradient-copies"]
+    copied = [finding.text for finding in list_findings(run) if finding.kind == "gradient-copies"]
     assert [re.findall(r"in (\d+) copies", text) for text in copied] == ([["149"]] if training is DDP else [])
-    text = document_text(Document("", blocks=(rank_section(run),)), 100)
+    text = render_text(Document("", blocks=(rank_section(run),)), 100)
     assert text.startswith("2 ranks; rank 0 sets the pace")
     assert "100%" not in text, "a rank that waits is not busy"

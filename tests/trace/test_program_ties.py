@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
-from inductor_bench.analysis.ledger import kernel_key, step_kernels
+from inductor_bench.analysis.ledger import make_kernel_key, sum_step_kernels
 from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
 from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import Work
 from inductor_bench.trace.program_trace import find_window, read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
-from inductor_bench.trace.stored_traces import EventNote, annotate_trace, event_key, store_program_trace
+from inductor_bench.trace.stored_traces import EventNote, annotate_trace, make_event_key, store_program_trace
 from tests.support import h200
 from tests.support.program_traces import MARKERS
 
@@ -144,8 +144,8 @@ def rows_of(name: str) -> tuple[Kernel, ...]:
 def test_kernels_of_a_step_have_the_rows_of_the_module(replayed: bool, tmp_path: Path) -> None:
     name = "gpu_kinds/0_forward"
     found = works_of(program_of(name, tmp_path, replayed=replayed), name)
-    uses = step_kernels({"forward": found.activities[0]}, found.window.steps)
-    rows = {("forward", kernel_key(kernel)): kernel for kernel in rows_of(name)}
+    uses = sum_step_kernels({"forward": found.activities[0]}, found.window.steps)
+    rows = {("forward", make_kernel_key(kernel)): kernel for kernel in rows_of(name)}
     assert uses.keys() == rows.keys()
     for key, use in uses.items():
         assert use.calls == pytest.approx(2 * rows[key].calls)
@@ -163,7 +163,9 @@ def test_the_stored_trace_names_graph_kernel_and_line(tmp_path: Path) -> None:
         annotate_trace(
             target,
             {
-                event_key(program, work.event): EventNote("graph forward", f'kernel "{work.event}"', "", line, layer)
+                make_event_key(program, work.event): EventNote(
+                    "graph forward", f'kernel "{work.event}"', "", line, layer
+                )
                 for work in found.works
             },
         )

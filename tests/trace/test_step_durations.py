@@ -6,7 +6,7 @@ import pytest
 from breakdown_runs import H200
 
 from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
-from inductor_bench.trace.program_trace import Markers, read_program_trace, step_durations
+from inductor_bench.trace.program_trace import Markers, compute_step_durations, read_program_trace
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 
@@ -15,7 +15,7 @@ MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 def test_each_step_has_the_kernels_that_were_launched_in_it(name: str, busy_s: float, copies: float) -> None:
     """The busy time of these programs is in the README; their kernels hardly overlap, and copies take the rest."""
     program = read_program_trace(H200 / "programs" / name / "steps.trace.json.gz", MARKERS)
-    steps = step_durations(program, MARKERS)
+    steps = compute_step_durations(program, MARKERS)
     kernels = [event for event in program.trace.device_events if event.kind == "kernel"]
     assert len(steps) >= 2
     assert sum(step.total_s for step in steps) <= sum(event.duration_s for event in kernels) + 1e-12

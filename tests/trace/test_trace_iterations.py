@@ -11,7 +11,7 @@ import pytest
 
 from inductor_bench.records.traced import DeviceEvent, HostOp, Iteration, Trace
 from inductor_bench.trace.attribution import align_calls
-from inductor_bench.trace.iterations import children, split_iterations, top_of_each
+from inductor_bench.trace.iterations import find_top_operators, list_children, split_iterations
 from inductor_bench.trace.rows import read_trace
 
 DATA = Path(__file__).parent.parent / "data"
@@ -63,7 +63,7 @@ def test_recorded_traces(path: Path, runs: int, calls: int, launches: int, hinte
     assert [(len(run.top_ops), len(run.device_events)) for run in found] == [(calls, launches)] * runs
     assert len({tuple(trace.host_ops[index].name for index in run.top_ops) for run in found}) == 1
     assert all(before.end_s <= after.start_s for before, after in itertools.pairwise(found))
-    tops = top_of_each(trace)
+    tops = find_top_operators(trace)
     for run in found:
         inside = set(run.top_ops)
         launched = [
@@ -209,8 +209,8 @@ def nested_trace() -> Trace:
 
 def test_outermost_operators() -> None:
     trace = nested_trace()
-    assert top_of_each(trace) == (-1, 1, 1, 1, 4, 5)
-    assert children(trace)[0] == (1, 4)
+    assert find_top_operators(trace) == (-1, 1, 1, 1, 4, 5)
+    assert list_children(trace)[0] == (1, 4)
 
 
 def longest_common(left: Sequence[str], right: Sequence[str]) -> int:

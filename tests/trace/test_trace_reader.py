@@ -15,7 +15,7 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced import Trace
 from inductor_bench.trace import events
-from inductor_bench.trace.events import _nanoseconds as nanoseconds
+from inductor_bench.trace.events import _parse_nanoseconds as nanoseconds
 from inductor_bench.trace.rows import find_parents, read_trace
 
 DATA = Path(__file__).parent.parent / "data"

@@ -15,7 +15,7 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced import DeviceEvent, Gaps
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.program_trace import busy_time, gaps, merge, union_length
+from inductor_bench.trace.program_trace import compute_busy_time, compute_union_length, gaps, merge
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.trace.stored_traces import store_trace
 
@@ -33,15 +33,15 @@ def test_union_counts_every_moment_once() -> None:
     for _ in range(300):
         intervals = [(start, start + source.randint(0, 12)) for start in source.choices(range(60), k=10)]
         covered = {moment for start, end in intervals for moment in range(start, end)}
-        assert union_length(intervals) == len(covered)
+        assert compute_union_length(intervals) == len(covered)
         disjoint = merge(intervals)
         assert all(before[1] < after[0] for before, after in itertools.pairwise(disjoint))
 
 
 def test_busy_time_of_overlapping_streams_and_several_devices() -> None:
     events = [event(0, 4), event(2, 4, stream=9), event(10, 1), event(0, 3, device=1)]
-    assert busy_time(events) == {0: 7, 1: 3}
-    assert busy_time([]) == {}
+    assert compute_busy_time(events) == {0: 7, 1: 3}
+    assert compute_busy_time([]) == {}
 
 
 def test_gaps() -> None:
@@ -58,7 +58,7 @@ def test_recorded_step_is_busy_as_measured() -> None:
     trace = read_trace(MIXNET)
     for run in split_iterations(trace):
         events = [trace.device_events[index] for index in run.device_events]
-        busy = busy_time(events)[0]
+        busy = compute_busy_time(events)[0]
         assert busy == pytest.approx(sum(found.duration_s for found in events), rel=1e-9)  # one stream, no overlap
         assert busy == pytest.approx(14.6e-3, rel=0.02)
         span = max(found.start_s + found.duration_s for found in events) - events[0].start_s

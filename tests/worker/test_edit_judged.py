@@ -10,9 +10,9 @@ import torch
 
 from inductor_bench.messages.edit_requests import INFINITE, NAN, NUDGED, OTHER, ROUNDED, ZERO, EditCase
 from inductor_bench.source.harness.common import Arguments
-from inductor_bench.worker.bench.arena import Arena, change_values, covered_bytes
+from inductor_bench.worker.bench.arena import Arena, change_values, find_covered_bytes
 from inductor_bench.worker.bench.edit_judge import (
-    _nearest_computed,
+    _find_nearest_computed,
     agrees,
     compute_reference,
     judge_output,
@@ -91,7 +91,7 @@ def test_a_reference_counts_if_it_agrees_with_the_original(tmp_path: Path) -> No
     computed = compute_reference(load_reference(path), Arguments([values, 3], {}, []))
     assert [each.dtype for each in computed] == [torch.float64] * 3
     results = [values * 2 + 1, values * 2, values[:7]]
-    matched = _nearest_computed(computed, results)
+    matched = _find_nearest_computed(computed, results)
     assert [one is not None and agrees(one, result) for one, result in zip(matched, results, strict=True)] == [
         *(True, True, False),
     ]
@@ -130,5 +130,5 @@ def test_storages_lie_between_guard_bands_at_their_alignment() -> None:
     assert [one.numel() for one in arena.storages(memory)] == [100, 0]
     assert min(one.numel() for one in arena.guards(memory)) >= 4096
     assert sum(one.numel() for one in (*arena.guards(memory), *arena.storages(memory))) == arena.size
-    covered = covered_bytes(launch, [0])[0]
+    covered = find_covered_bytes(launch, [0])[0]
     assert covered.nonzero().flatten().tolist() == [*range(4, 16), *range(24, 36)]

@@ -19,9 +19,9 @@ from breakdown_runs import H200
 
 from inductor_bench.messages.observed import COMPARE, PINNED, REFUSED, REPLACED, UNUSED, Pins
 from inductor_bench.records.edit_pin import CPP, TRITON, EditPin
-from inductor_bench.source.edit_rules import template_choice
-from inductor_bench.source.edited import passed_form
-from inductor_bench.source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
+from inductor_bench.source.edit_rules import find_template_choice
+from inductor_bench.source.edited import read_passed_form
+from inductor_bench.source.generated_text import compute_cpp_kernel_id, compute_family_id, compute_triton_kernel_id
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.worker.capture.edited_kernels import (
@@ -31,13 +31,13 @@ from inductor_bench.worker.capture.edited_kernels import (
     EditedSources,
     compile_triton,
     compile_words,
-    source_for,
+    make_source,
 )
 from inductor_bench.worker.capture.pinned import PinnedCppKernel
 
 BREAKS = H200 / "programs" / "breaks" / "6.py.gz"
 KERNEL = next(iter(read_module(gzip.decompress(BREAKS.read_bytes()).decode()).kernels))
-SOURCE = passed_form(TRITON, KERNEL.source)
+SOURCE = read_passed_form(TRITON, KERNEL.source)
 TEMPLATE = H200 / "tem" / "module_0.py.gz"
 DESCRIBED = (
     "ACC_TYPE='tl.float32', ALLOW_TF32=False, BLOCK_K=64, BLOCK_M=128, BLOCK_N=128, EVEN_K=True, GROUP_M=8, "
@@ -56,8 +56,8 @@ extern "C"  void  kernel(const float* in_ptr0, float* out_ptr0)
 
 
 def edit_of(language: str, name: str, source: str, edited: str) -> EditPin:
-    kernel_id = triton_kernel_id(source) if language == TRITON else cpp_kernel_id(source)
-    return EditPin(name, kernel_id, family_id(language, source, name), language, edited, "mine.py")
+    kernel_id = compute_triton_kernel_id(source) if language == TRITON else compute_cpp_kernel_id(source)
+    return EditPin(name, kernel_id, compute_family_id(language, source, name), language, edited, "mine.py")
 
 
 EDIT = edit_of(TRITON, KERNEL.name, SOURCE, SOURCE.replace("libdevice.erf(", "tl.cos("))
@@ -104,9 +104,11 @@ def test_a_kernel_with_another_source_keeps_it_and_is_named(name: str, old: str,
 def test_another_choice_of_max_autotune_is_named_with_what_leaves_it_that_of_the_run() -> None:
     """``DESCRIBED`` is how Inductor describes the choice with which the kernel was recorded."""
     kernels = read_module(gzip.decompress(TEMPLATE.read_bytes()).decode()).kernels
-    (kernel,) = (one for one in kernels if template_choice(one.source))
-    source = passed_form(TRITON, kernel.source)
-    edits = EditedSources([replace(edit_of(TRITON, kernel.name, source, "edited"), choice=template_choice(source))])
+    (kernel,) = (one for one in kernels if find_template_choice(one.source))
+    source = read_passed_form(TRITON, kernel.source)
+    edits = EditedSources(
+        [replace(edit_of(TRITON, kernel.name, source, "edited"), choice=find_template_choice(source))]
+    )
     here = source.replace("BLOCK_K : tl.constexpr = 64", "BLOCK_K : tl.constexpr = 32").replace("warps=8", "warps=4")
     assert edits.find(TRITON, here, kernel.name) is None
     (state,) = edits.states([])
@@ -130,10 +132,10 @@ def test_a_cpp_kernel_of_other_sizes_is_named() -> None:
 def test_the_edited_source_takes_the_name_and_what_the_caller_relies_on() -> None:
     """The caller's module knows the kernel by its name; its device, and its settings, are those of this process."""
     own = SOURCE.replace(KERNEL.name, ELSEWHERE).replace("index=0", "index=3").replace("'num_load': 2", "'num_load': 9")
-    text = source_for(EDIT, ELSEWHERE, own)
+    text = make_source(EDIT, ELSEWHERE, own)
     assert text == own.replace("libdevice.erf(", "tl.cos("), "nothing else differs"
     unchanged = edit_of(TRITON, KERNEL.name, SOURCE, SOURCE)
-    assert source_for(unchanged, ELSEWHERE, own) == own
+    assert make_source(unchanged, ELSEWHERE, own) == own
 
 
 def test_a_kernel_runs_its_edit_and_inductors_source_in_turn() -> None:

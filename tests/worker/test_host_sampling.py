@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.records.evidence import GENERATED, OWN, PYTHON_LIBRARY, TORCH, HostSamples
-from inductor_bench.source.user_program import with_sampled_lines
+from inductor_bench.source.user_program import add_sampled_lines
 from inductor_bench.worker.capture import host_sampling
 from inductor_bench.worker.capture.host_sampling import (
     CALL,
@@ -23,8 +23,8 @@ from inductor_bench.worker.capture.host_sampling import (
     HostSampler,
     HostSampling,
     Instants,
-    calls_above,
-    calls_of,
+    list_calls,
+    list_calls_above,
 )
 from inductor_bench.worker.capture.step_observer import StepObserver
 from inductor_bench.worker.capture.step_recording import Moment
@@ -205,7 +205,7 @@ def test_the_device_is_asked_no_more_once_a_graph_is_recorded(monkeypatch: pytes
         begins.append(note)
         return begins.clear
 
-    monkeypatch.setattr(host_sampling, "before_captures", before_captures)
+    monkeypatch.setattr(host_sampling, "call_before_captures", before_captures)
     told: list[str] = []
     asked = itertools.count()
     sampler = HostSampler(lambda: next(asked) >= 0, lambda: told.append("capture"))
@@ -305,7 +305,7 @@ def test_waiting_in_a_with_statement_enters_its_lock(sampler: HostSampler) -> No
         held.set()
         holding.join()
     samples = HostSamples(tuple(tree.frames), (), (), (), 0, 1.0, (), sees_device=False)
-    frames = with_sampled_lines(samples, {}).frames  # each Python gives the instruction another place
+    frames = add_sampled_lines(samples, {}).frames  # each Python gives the instruction another place
     waiting = [frame for frame in frames if frame.line == write.__code__.co_firstlineno + 1]
     assert any(frame.is_call and frame.called == "lock.__enter__" for frame in waiting)
 
@@ -339,14 +339,14 @@ def test_a_stack_is_read_at_once_and_that_of_a_thread_that_has_ended_is_empty() 
     thread = threading.Thread(target=descend, args=(innermost,))
     thread.start()
     try:
-        while not (stack := calls_of(thread.ident or 0)) or stack[0][0].co_name != "wait":
+        while not (stack := list_calls(thread.ident or 0)) or stack[0][0].co_name != "wait":
             time.sleep(0.001)
         assert len(stack) == MOST_FRAMES and {code.co_name for code, _ in stack[2:]} == {"descend"}
     finally:
         held.set()
         thread.join()
-    assert calls_of(thread.ident or 0) == []
-    names = [code.co_name for code, _ in calls_above(iter((sys._getframe(),)))]
+    assert list_calls(thread.ident or 0) == []
+    names = [code.co_name for code, _ in list_calls_above(iter((sys._getframe(),)))]
     assert names[0] == "test_a_stack_is_read_at_once_and_that_of_a_thread_that_has_ended_is_empty" and len(names) > 5
 
 
@@ -364,7 +364,7 @@ def test_no_garbage_is_collected_while_a_stack_is_read(is_on: bool, monkeypatch:
     before = gc.isenabled()
     (gc.enable if is_on else gc.disable)()
     try:
-        assert len(calls_of(threading.get_ident())) > 5
+        assert len(list_calls(threading.get_ident())) > 5
         assert set(seen) == {False} and gc.isenabled() is is_on
     finally:
         (gc.enable if before else gc.disable)()

@@ -100,7 +100,7 @@ def test_the_hash_of_configs_is_that_of_all_kernels_in_any_order(
     def found(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
         return {name: CompiledKernel(config) for name, config in namespace.items() if name.startswith("triton_")}
 
-    monkeypatch.setattr(inductor, "compiled_kernels", found)
+    monkeypatch.setattr(inductor, "list_compiled_kernels", found)
 
     def measured(*modules: dict[str, dict[str, int]]) -> str:
         setter = ModeSetter(ModeChange("default"), tmp_path / "r")

@@ -16,7 +16,7 @@ from inductor_bench.trace.rows import read_trace
 from inductor_bench.worker.profile import module_run
 from inductor_bench.worker.profile.module_profile import measure_graph_replay, measure_run
 from inductor_bench.worker.profile.module_run import FirstCall, ModuleRun, differs, run_of_harness
-from inductor_bench.worker.upstream.inductor import PROFILE_PASSES, harness_inputs
+from inductor_bench.worker.upstream.inductor import PROFILE_PASSES, make_harness_inputs
 
 ROWS = 16
 
@@ -156,7 +156,7 @@ def test_the_inputs_of_a_harness_are_taken_from_every_torch(makes_inputs_inside:
     )
     exec(text, vars(module))
     call = module.call
-    assert harness_inputs(module) == [3, 4] and module.call is call
+    assert make_harness_inputs(module) == [3, 4] and module.call is call
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ import sympy
 import torch
 
 from inductor_bench.messages.observed import APPLY, PINNED, REFUSED, Pins, PinState
-from inductor_bench.records.retune import InputLayout, LibraryPin, factors
+from inductor_bench.records.retune import InputLayout, LibraryPin, list_factors
 from inductor_bench.worker.capture.pinned import _has_layouts
-from inductor_bench.worker.upstream.pinning import read_marks, settings_of
-from inductor_bench.workflows.pins import digest_pins, join_states, pinned_environment, read_states
+from inductor_bench.worker.upstream.pinning import list_settings, read_marks
+from inductor_bench.workflows.pins import digest_pins, join_states, make_pinned_environment, read_states
 
 PROGRAM = """
 import torch
@@ -71,7 +71,7 @@ def run_with(
     program = folder / "program.py"
     program.write_text(first + PROGRAM.replace("FUNCTIONS", f"{{{texts}}}"))
     variables = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
-    environment = pinned_environment(pins, folder / "work", variables, "nothing")
+    environment = make_pinned_environment(pins, folder / "work", variables, "nothing")
     changed = {name: value for name, value in environment.items() if value != os.environ.get(name)}
     ended = forking_python.run([str(program)], **changed)
     if ended.returncode < 0 and forking_python.run([str(program)]).returncode == ended.returncode:
@@ -189,9 +189,9 @@ def test_programs_with_settings_of_their_own_share_no_cache_with_those_without_p
 
 
 def test_settings_are_held_against_each_other_by_their_names() -> None:
-    assert settings_of("aten.convolution", {"3": (2, 2), "transposed": 0}) == {"stride": [2, 2], "transposed": 0}
-    assert settings_of("aten.mm", {"layout": None}) == {}
-    typed = settings_of("aten.mm", {"2": torch.float32, "device": torch.device("cpu"), "size": sympy.Integer(3)})
+    assert list_settings("aten.convolution", {"3": (2, 2), "transposed": 0}) == {"stride": [2, 2], "transposed": 0}
+    assert list_settings("aten.mm", {"layout": None}) == {}
+    typed = list_settings("aten.mm", {"2": torch.float32, "device": torch.device("cpu"), "size": sympy.Integer(3)})
     assert typed == {"2": "float32", "device": "cpu", "size": 3}
 
 
@@ -292,8 +292,8 @@ def test_single_pixels_with_adjacent_channels_are_a_product() -> None:
 
 
 def test_what_is_added_to_a_product_is_no_factor() -> None:
-    assert factors("aten.addmm", ["bias", "a", "b"]) == factors("aten.mm", ["a", "b"]) == ["a", "b"]
-    assert factors("aten.convolution", ["x", "weight", "bias"]) == ["x", "weight"]
+    assert list_factors("aten.addmm", ["bias", "a", "b"]) == list_factors("aten.mm", ["a", "b"]) == ["a", "b"]
+    assert list_factors("aten.convolution", ["x", "weight", "bias"]) == ["x", "weight"]
 
 
 def test_strides_of_single_elements_mean_nothing() -> None:

@@ -14,8 +14,8 @@ import torch
 
 from inductor_bench.records.code import Argument, Details, Launch, Storage, TensorView, Values
 from inductor_bench.source.generated_text import wants_positive
-from inductor_bench.worker.profile.module_profile import with_references
-from inductor_bench.worker.profile.recorder import without_nans
+from inductor_bench.worker.profile.module_profile import add_references
+from inductor_bench.worker.profile.recorder import remove_nans
 
 COUNT = 64
 NORMALISE = """
@@ -45,7 +45,7 @@ def module(tmp_path: Path) -> ModuleType:
 
 
 def kinds(module: ModuleType, launch: Launch, *, with_recorded: bool = True) -> list[str]:
-    (found,) = without_nans([launch], module, with_recorded=with_recorded)
+    (found,) = remove_nans([launch], module, with_recorded=with_recorded)
     return [storage.values.kind for storage in found.storages]
 
 
@@ -68,8 +68,8 @@ def recorded(*numbers: float) -> Values:
 
 def test_a_short_variance_is_made_positive_if_a_module_drew_it_itself(module: ModuleType) -> None:
     launch = launch_of(recorded(4.0, -4.0))
-    (own,) = without_nans([launch], module, with_recorded=True)
-    (of_program,) = without_nans([launch], module, with_recorded=False)
+    (own,) = remove_nans([launch], module, with_recorded=True)
+    (of_program,) = remove_nans([launch], module, with_recorded=False)
     held = zlib.decompress(base64.b64decode(own.storages[0].values.data or ""))
     assert torch.frombuffer(bytearray(held), dtype=torch.float32).eq(4.0).all()
     assert of_program == launch
@@ -97,7 +97,7 @@ def made(kernel: Callable[..., Any], *values: Values) -> dict[str, Any]:
     """What the reference of a launch says of its output."""
     module = ModuleType("compiled")
     vars(module)["normalise"] = kernel
-    (reference,) = with_references(Details(launches=(launch_of(*values),)), module, "cpu").references
+    (reference,) = add_references(Details(launches=(launch_of(*values),)), module, "cpu").references
     assert reference.fingerprint is not None, reference.error
     tensor: dict[str, Any] = reference.fingerprint["tensors"][0]
     return tensor

@@ -22,7 +22,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.source.labels import group_ranks
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules.compile_environment import SITE, observed_environment
+from inductor_bench.workflows.modules.compile_environment import SITE, make_observed_environment
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def start_ranks(**variables: str) -> list[ObservedSteps]:
 def asked(**options: Any) -> dict[str, str]:
     """The variable of a request with these options, as a capture sets it."""
     request = replace(BreakdownRequest("steps.py", "script", samples=False), **options)
-    return {REQUEST: observed_environment(request, Path(tempfile.mkdtemp(dir=runs.scratch())), {})[REQUEST]}
+    return {REQUEST: make_observed_environment(request, Path(tempfile.mkdtemp(dir=runs.scratch())), {})[REQUEST]}
 
 
 def cache() -> dict[str, str]:

@@ -188,7 +188,7 @@ def test_marked_steps_are_no_part_of_a_loop() -> None:
 
 def test_a_program_of_an_inner_loop_is_not_told_to_run_more_steps() -> None:
     for state in (WAITING, TIMING, PROFILING):
-        note = step_measurement.why_unprofiled(state, 500, 1, other_profiler=False, loop=LongerLoop(2, 3, 3))
+        note = step_measurement.explain_unprofiled(state, 500, 1, other_profiler=False, loop=LongerLoop(2, 3, 3))
         assert "other compiled calls" in note and "run more steps" not in note
 
 

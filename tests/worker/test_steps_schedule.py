@@ -19,7 +19,7 @@ from inductor_bench.worker.capture.schedule import (
     Schedule,
     StepCoordinator,
     WindowLimits,
-    coordinator_of,
+    make_coordinator,
 )
 from inductor_bench.worker.capture.step_observer import StepObserver
 
@@ -143,12 +143,12 @@ def test_the_users_numbers_hold_whatever_compiles() -> None:
 def test_a_program_that_compiles_in_each_step_never_settles() -> None:
     program = Program()
     assert program.cross(500, noisy=True) == [] and program.schedule.state == WAITING
-    why = step_measurement.why_unprofiled(WAITING, 500, 500, other_profiler=False)
+    why = step_measurement.explain_unprofiled(WAITING, 500, 500, other_profiler=False)
     assert "step 500 of 500 still compiled" in why and "--skip" not in why
 
 
 def test_a_program_of_few_quiet_steps_is_told_how_many_it_needs() -> None:
-    why = step_measurement.why_unprofiled(TIMING, 4, 2, other_profiler=False)
+    why = step_measurement.explain_unprofiled(TIMING, 4, 2, other_profiler=False)
     assert why == "it takes 7 steps after the last one that compiles, and there were 2: run 5 more"
 
 
@@ -183,7 +183,7 @@ def test_the_programs_own_profiler_is_waited_for() -> None:
     program.schedule.postpone()  # as if the program begins a profiler within the profile
     program.cross(5, other_profiler=True)
     assert program.cross(80)[-1] == A.CLOSE
-    note = step_measurement.why_unprofiled(WAITING, 200, 1, other_profiler=True)
+    note = step_measurement.explain_unprofiled(WAITING, 200, 1, other_profiler=True)
     assert "own profiler" in note
 
 
@@ -220,7 +220,7 @@ def test_a_rank_that_compiled_alone_follows_the_rank_that_decides(tmp_path: Path
     ],
 )
 def test_who_decides(variables: dict[str, str], kind: type[StepCoordinator], tmp_path: Path) -> None:
-    assert type(coordinator_of(variables, tmp_path)) is kind
+    assert type(make_coordinator(variables, tmp_path)) is kind
 
 
 def test_a_full_disk_costs_the_measurement_and_not_the_program(capsys: pytest.CaptureFixture[str]) -> None:

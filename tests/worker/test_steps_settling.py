@@ -12,7 +12,7 @@ from inductor_bench.records.evidence import FAILED, ClockSample, GpuSharing
 from inductor_bench.worker.capture import step_measurement, step_recording
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
 from inductor_bench.worker.capture.schedule import WindowLimits
-from inductor_bench.worker.capture.step_measurement import Measurement, no_steps_yet
+from inductor_bench.worker.capture.step_measurement import Measurement, make_empty_steps
 from inductor_bench.worker.capture.step_recording import Settling
 from inductor_bench.worker.device.machine import GpuProcess
 
@@ -43,7 +43,7 @@ class Program:
         self.number = 0
 
     def compile_time_s(self, excluded_s: float = 0.0) -> float:
-        found = self.settling.settled(no_steps_yet(), self.number, excluded_s)
+        found = self.settling.settled(make_empty_steps(), self.number, excluded_s)
         assert found.settled_after == self.number and found.settling_time_s is not None
         return found.settling_time_s - found.settling_steps_s - 0.1 * found.compiling_steps
 

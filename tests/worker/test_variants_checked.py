@@ -33,14 +33,14 @@ from inductor_bench.records.optimization import (  # noqa: E402
     TORCH,
 )
 from inductor_bench.worker.capture import pin_comparison  # noqa: E402
-from inductor_bench.worker.capture.output_comparison import coarsest_eps  # noqa: E402
+from inductor_bench.worker.capture.output_comparison import find_coarsest_eps  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
-from inductor_bench.worker.capture.variants.checks import check_graph, coarse_eps  # noqa: E402
+from inductor_bench.worker.capture.variants.checks import check_graph, find_coarse_eps  # noqa: E402
 from inductor_bench.worker.capture.variants.held import HeldSettings  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
 from inductor_bench.worker.upstream import graph_variants as upstream  # noqa: E402
-from inductor_bench.worker.upstream.graph_variants import values_within  # noqa: E402
+from inductor_bench.worker.upstream.graph_variants import list_values_within  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -134,9 +134,9 @@ def test_rounding_is_known_of_a_program_that_sets_tf32_by_its_newer_name() -> No
     former = matmul.fp32_precision, conv.fp32_precision
     try:
         matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
-        assert pin_comparison._coarsest_eps([on_gpu]) == pin_comparison.TF32_EPS
+        assert pin_comparison._find_coarsest_eps([on_gpu]) == pin_comparison.TF32_EPS
         matmul.fp32_precision = "ieee"
-        assert pin_comparison._coarsest_eps([on_gpu]) == torch.finfo(torch.float32).eps
+        assert pin_comparison._find_coarsest_eps([on_gpu]) == torch.finfo(torch.float32).eps
     finally:
         matmul.fp32_precision, conv.fp32_precision = former
 
@@ -146,11 +146,11 @@ def test_rounding_is_known_of_a_program_whose_products_are_in_bfloat16_on_a_cpu(
     before = products.fp32_precision
     try:
         products.fp32_precision = "bf16"
-        assert pin_comparison._coarsest_eps([torch.ones(2, 2)]) == torch.finfo(torch.bfloat16).eps
-        assert pin_comparison._coarsest_eps([torch.ones(2, dtype=torch.int64)]) == 0.0
+        assert pin_comparison._find_coarsest_eps([torch.ones(2, 2)]) == torch.finfo(torch.bfloat16).eps
+        assert pin_comparison._find_coarsest_eps([torch.ones(2, dtype=torch.int64)]) == 0.0
     finally:
         products.fp32_precision = before
-    assert pin_comparison._coarsest_eps([torch.ones(2, 2)]) == torch.finfo(torch.float32).eps
+    assert pin_comparison._find_coarsest_eps([torch.ones(2, 2)]) == torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_rounding_is_known_of_a_program_whose_products_are_in_bfloat16_on_a_cpu(
 )
 def test_a_variant_is_known_by_the_type_of_its_products(path: str, value: object, eps: float) -> None:
     settings = variant_settings.VariantSettings(1, "one", changes=[variant_settings.TorchChange(path, value)])
-    assert coarse_eps(settings) == eps
+    assert find_coarse_eps(settings) == eps
 
 
 def test_what_differs_where_the_original_is_compiled_once_more_is_not_compared(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_autocast_within_a_graph_is_seen() -> None:
     found = []
 
     def compile_with(module: Any, inputs: Any) -> Any:
-        found.append(coarsest_eps(values_within(module)))
+        found.append(find_coarsest_eps(list_values_within(module)))
         return module.forward
 
     linear = torch.nn.Linear(4, 4)

@@ -14,7 +14,7 @@ from inductor_bench.messages.variant_requests import TRIED, ProgramVariant, Vari
 from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import INDUCTOR, OPTIMIZER
 from inductor_bench.store import codec
-from inductor_bench.workflows.optimizing.rank_agreement import disagreement_of
+from inductor_bench.workflows.optimizing.rank_agreement import describe_disagreement
 from inductor_bench.workflows.optimizing.tried_program import read_tried
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def test_ranks_change_their_variants_at_the_same_steps(tmp_path: Path) -> None:
     assert (first.rank, second.rank, first.state, second.state) == (0, 1, DONE, DONE)
     assert first.ranks == second.ranks == first.world == 2 and first.begin == second.begin
     assert first.collectives == second.collectives and len(first.collectives) == 2
-    assert disagreement_of([first, second]) == ""
+    assert describe_disagreement([first, second]) == ""
     timed: list[dict[int, int]] = [{one.place: one.variant for one in found.samples} for found in (first, second)]
     shared = set(timed[0]) & set(timed[1])
     assert len(shared) >= 16 and all(timed[0][place] == timed[1][place] for place in shared)

@@ -218,9 +218,9 @@ def test_products_on_a_gpu_are_in_tf32_if_that_is_allowed(
     common = kernel.operator.make_arguments()
     monkeypatch.setattr(torch.backends, "cudnn", SimpleNamespace(allow_tf32=convolution))
     monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=product))
-    assert library_variants.product_type(kernel.operator, common) == dtype.replace("tf32", "float32")
+    assert library_variants.find_product_type(kernel.operator, common) == dtype.replace("tf32", "float32")
     kernel.operator.device = "cuda"
-    assert library_variants.product_type(kernel.operator, common) == dtype
+    assert library_variants.find_product_type(kernel.operator, common) == dtype
 
 
 # Several workers on one device

@@ -27,10 +27,10 @@ from inductor_bench.worker.capture import programs
 from inductor_bench.worker.device import nvidia_runtime
 from inductor_bench.worker.device.runtimes import (
     NVIDIA_RUNTIME,
-    best_device_type,
     describe_environment,
+    find_best_device_type,
+    find_runtime,
     open_device,
-    runtime_of,
 )
 from inductor_bench.worker.profile.module_profile import list_launches, measure_graph_replay, measure_run
 from inductor_bench.worker.profile.module_run import ModuleRun
@@ -70,7 +70,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
         regs_per_multiprocessor=65536,
     )
     pretend(monkeypatch, properties)
-    monkeypatch.setattr(nvidia_runtime, "driver_version", lambda: "580.82")
+    monkeypatch.setattr(nvidia_runtime, "read_driver_version", lambda: "580.82")
 
 
 @pytest.mark.usefixtures("h200")
@@ -79,7 +79,7 @@ def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
     assert (device.accelerator, device.compute_capability, device.driver) == ("NVIDIA H200", "9.0", "580.82")
     present = NVIDIA_RUNTIME.architecture()
     assert replace(present, device="H100") == ARCHITECTURES["sm_90"]
-    assert best_device_type() == "cuda" and open_device("cuda")[0] is NVIDIA_RUNTIME
+    assert find_best_device_type() == "cuda" and open_device("cuda")[0] is NVIDIA_RUNTIME
     with pytest.raises(InductorBenchError, match="there is no cuda:1 among the 1 CUDA devices"):
         open_device("cuda:1")
 
@@ -87,7 +87,7 @@ def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
 def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(nvidia_runtime, "GpuRaceTimer", lambda *_, **how: seen.update(how))
-    nvidia_runtime._shared_launch_gap.cache_clear()
+    nvidia_runtime._read_shared_launch_gap.cache_clear()
     monkeypatch.setattr(nvidia_runtime, "launch_gap", lambda known: {"cold": 1e-6})
     arguments: Any = None
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
@@ -109,7 +109,7 @@ def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, mo
         return dict(measured)
 
     def process(use: Callable[[], Any]) -> None:
-        nvidia_runtime._shared_launch_gap.cache_clear()
+        nvidia_runtime._read_shared_launch_gap.cache_clear()
         use()
 
     monkeypatch.setattr(nvidia_runtime, "launch_gap", launch_gap)
@@ -126,7 +126,7 @@ def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, mo
     NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print)
     assert len(taken_over) == 1, "the file is read once"
     process(lambda: NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print))
-    nvidia_runtime._shared_launch_gap.cache_clear()
+    nvidia_runtime._read_shared_launch_gap.cache_clear()
     assert taken_over == [measured, measured], "also by a worker that takes the place of a lost one"
 
 
@@ -148,7 +148,7 @@ def test_an_amd_gpu_is_refused_in_words_wherever_it_is_opened(tmp_path: Path) ->
     file = SimpleNamespace(launch={}, kernel=SimpleNamespace(configs=[SimpleNamespace(kwargs={}, num_warps=4)]))
     job = ListLaunches("absent.py", "cuda")
     attempts = [
-        lambda: runtime_of("cuda"),
+        lambda: find_runtime("cuda"),
         lambda: open_device("cuda:0"),
         lambda: worker_survey.measure_peaks("cuda"),
         lambda: Bench(print).answer(encode_request(TellArchitecture())),
@@ -167,7 +167,7 @@ def test_a_program_is_refused_on_an_amd_gpu_and_runs_on_its_cpu(tmp_path: Path) 
     refusal = tmp_path / "refusal"
     job = RunProgram(BreakdownRequest("absent.py:f", "factory"), str(refusal))
     (tmp_path / "job").write_text(json.dumps(codec.encode(job)))
-    assert best_device_type() == "cuda" and programs.main([str(tmp_path / "job")]) == 1
+    assert find_best_device_type() == "cuda" and programs.main([str(tmp_path / "job")]) == 1
     said = json.loads(refusal.read_text())
     assert ROCM in said["message"] and "--device cpu" in said["hint"]
     runtime, place = open_device("cpu")
@@ -185,18 +185,18 @@ def test_a_device_that_is_not_here_is_said_to_be_missing() -> None:
         with pytest.raises(InductorBenchError, match=words) as missing:
             open_device(name)
         assert missing.value.hint
-    assert best_device_type() == "cpu"
+    assert find_best_device_type() == "cpu"
 
 
 def test_a_measurement_leaves_the_random_state_as_it_was() -> None:
     before = torch.get_rng_state()
-    with runtime_of("cpu").preserve_random_state():
+    with find_runtime("cpu").preserve_random_state():
         torch.randn(3)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_cpu_has_a_peak_of_memory_and_no_graphs() -> None:
-    runtime = runtime_of("cpu")
+    runtime = find_runtime("cpu")
     runtime.reset_peak_memory()
     assert (runtime.peak_memory_bytes() or 1 << 30) > 1 << 20
     assert not runtime.captures_graphs
@@ -204,7 +204,7 @@ def test_a_cpu_has_a_peak_of_memory_and_no_graphs() -> None:
 
 
 def test_a_device_type_without_a_file_is_run_and_not_measured() -> None:
-    runtime = runtime_of("xpu")
+    runtime = find_runtime("xpu")
     assert runtime.device.type == "xpu" and runtime.peak_memory_bytes() is None
     with pytest.raises(InductorBenchError, match="peaks of a xpu device"):
         runtime.measure_roofs(torch.device("xpu"))

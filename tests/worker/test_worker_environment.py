@@ -13,7 +13,7 @@ import torch
 from inductor_bench.records.run import Environment
 from inductor_bench.store import codec
 from inductor_bench.worker.device import machine
-from inductor_bench.worker.device.machine import usable_cpus, vector_isa
+from inductor_bench.worker.device.machine import count_usable_cpus, find_vector_isa
 from inductor_bench.worker.device.runtimes import VARIABLES, describe_environment
 
 
@@ -48,18 +48,18 @@ def test_processors_are_those_that_the_process_may_use() -> None:
     one = min(allowed)
     try:
         os.sched_setaffinity(0, {one})
-        assert usable_cpus() == (one,)
+        assert count_usable_cpus() == (one,)
         assert describe_environment().host.cpu_count == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
 
 def test_the_vector_isa_follows_the_variable_that_limits_it() -> None:
-    script = "from inductor_bench.worker.device.machine import vector_isa; print(vector_isa())"
+    script = "from inductor_bench.worker.device.machine import find_vector_isa; print(find_vector_isa())"
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["default"]
-    assert vector_isa() == torch.backends.cpu.get_cpu_capability().lower()
+    assert find_vector_isa() == torch.backends.cpu.get_cpu_capability().lower()
 
 
 def test_describing_compiles_nothing() -> None:
@@ -70,6 +70,6 @@ def test_describing_compiles_nothing() -> None:
 
 def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert machine._smi_driver() is None
-    assert machine.output_of("lscpu") == ""
-    assert machine.cpu_name()
+    assert machine._make_smi_driver() is None
+    assert machine.run_for_output("lscpu") == ""
+    assert machine.read_cpu_name()

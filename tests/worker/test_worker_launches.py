@@ -20,7 +20,7 @@ from h200 import source_of
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Argument, Launch, Values
-from inductor_bench.source.generated_text import cpp_buffers, stored_parameters, triton_buffers
+from inductor_bench.source.generated_text import find_stored_parameters, get_triton_buffers, list_cpp_buffers
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store.codec import decode, encode_sparse
 from inductor_bench.worker.profile.recorder import LaunchContents, watch_launches
@@ -283,7 +283,7 @@ extern "C"  void  kernel(float* in_out_ptr0,
 
 
 def test_buffers_of_a_cpp_kernel() -> None:
-    buffers = cpp_buffers(CPP % "")
+    buffers = list_cpp_buffers(CPP % "")
     assert buffers is not None
     assert [(one.name, one.written, one.output_only) for one in buffers] == [
         ("in_out_ptr0", True, False),
@@ -291,26 +291,26 @@ def test_buffers_of_a_cpp_kernel() -> None:
         ("in_ptr1", False, False),
         ("out_ptr0", True, True),
     ]
-    added = cpp_buffers(CPP % "atomic_add(&out_ptr0[0], 1.f);")
+    added = list_cpp_buffers(CPP % "atomic_add(&out_ptr0[0], 1.f);")
     assert added is not None and not added[3].output_only
-    assert cpp_buffers("int main() {}") is None
+    assert list_cpp_buffers("int main() {}") is None
 
 
 def test_buffers_of_recorded_triton_kernels() -> None:
     scan = next(kernel for kernel in source_of("gpu_kinds/3_inference").kernels if "spl" in kernel.name)
     signature = {"in_ptr0": "*i64", "out_ptr0": "*i64", "ws_ptr": "*u8", "xnumel": "constexpr"}
     flags = [
-        (b.written, b.output_only, b.cleared) for b in triton_buffers(signature, frozenset({"ws_ptr"}), scan.source)
+        (b.written, b.output_only, b.cleared) for b in get_triton_buffers(signature, frozenset({"ws_ptr"}), scan.source)
     ]
     assert flags == [(False, False, False), (True, True, False), (True, False, True)]
     for kernel in source_of("gpu_kinds/2_inference").kernels:
         if kernel.event_name == "add_kernel":
             pointers = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32")
-            written = [one.written for one in triton_buffers(pointers, frozenset(), kernel.source)]
+            written = [one.written for one in get_triton_buffers(pointers, frozenset(), kernel.source)]
             assert written == [False, False, True]
     template = next(kernel for kernel in source_of("flex/module_0").kernels if "tem" in kernel.name)
     pointers = dict.fromkeys(("arg_Q", "arg_K", "arg_V", "arg_LSE", "arg_MAX", "arg_KV_IDX", "out_ptr0"), "*fp16")
-    written = {buffer.name for buffer in triton_buffers(pointers, frozenset(), template.source) if buffer.written}
+    written = {buffer.name for buffer in get_triton_buffers(pointers, frozenset(), template.source) if buffer.written}
     assert written == {"arg_LSE", "arg_MAX", "out_ptr0"}
 
 
@@ -327,9 +327,9 @@ def kernel(a, b, c, d, index, n):
     unknown(d)
 """
     names = frozenset({"a", "b", "c", "d", "index", "n"})
-    assert stored_parameters(source, names) == {"b", "c", "d"}
-    assert stored_parameters(source, frozenset({"other"})) is None
-    everything = triton_buffers({"a": "*fp32", "n": "i32"}, frozenset(), None)
+    assert find_stored_parameters(source, names) == {"b", "c", "d"}
+    assert find_stored_parameters(source, frozenset({"other"})) is None
+    everything = get_triton_buffers({"a": "*fp32", "n": "i32"}, frozenset(), None)
     assert [(one.name, one.written) for one in everything] == [("a", True)]
 
 

@@ -20,7 +20,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.source.harness.timing_cpu import last_level_cache_bytes
-from inductor_bench.store.caches import cache_folder, load_peaks, peaks_key, save_peaks
+from inductor_bench.store.caches import find_cache_folder, load_peaks, make_peaks_key, save_peaks
 from inductor_bench.worker import undisturbed_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
 from inductor_bench.worker.device.nvidia_runtime import set_tf32
@@ -82,9 +82,9 @@ def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peak
 
 def test_measuring_leaves_torch_as_it_was(measured: tuple[Peaks, int]) -> None:
     state, threads = torch.get_rng_state(), torch.get_num_threads()
-    from inductor_bench.worker.device.cpu_runtime import _product_time
+    from inductor_bench.worker.device.cpu_runtime import _time_product
 
-    assert _product_time(64, torch.float32)
+    assert _time_product(64, torch.float32)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
@@ -173,12 +173,12 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path, monkeypatc
 def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("INDUCTOR_BENCH_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "inductor-bench"
+    assert find_cache_folder() == tmp_path / "inductor-bench"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "inductor-bench"
+    assert find_cache_folder() == tmp_path / "home" / ".cache" / "inductor-bench"
     monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
+    assert find_cache_folder() == tmp_path / "mine"
 
 
 def test_the_key_holds_what_peaks_depend_on() -> None:
@@ -187,14 +187,16 @@ def test_the_key_holds_what_peaks_depend_on() -> None:
         torch="2.11.0+cu130", cpu="AMD EPYC", cpu_count=4, threads=4, vector_isa="avx512",
         accelerator="NVIDIA H200", multiprocessors=132, driver="580.82.07",
     )  # fmt: skip
-    assert peaks_key(base, "cuda") == peaks_key(base, "cuda:0") == "nvidia-h200-132-units-driver-580-torch-2.11"
-    assert peaks_key(base, "cpu") == "amd-epyc-avx512-4-threads-torch-2.11"
-    assert peaks_key(change(base, torch="2.11.1", driver="580.99"), "cuda") == peaks_key(base, "cuda")
-    assert peaks_key(change(base, threads=2), "cpu") != peaks_key(base, "cpu")
-    assert peaks_key(change(base, driver="590.1"), "cuda") != peaks_key(base, "cuda")
-    long = [peaks_key(change(base, cpu="x" * 300 + end), "cpu") for end in "ab"]
+    assert (
+        make_peaks_key(base, "cuda") == make_peaks_key(base, "cuda:0") == "nvidia-h200-132-units-driver-580-torch-2.11"
+    )
+    assert make_peaks_key(base, "cpu") == "amd-epyc-avx512-4-threads-torch-2.11"
+    assert make_peaks_key(change(base, torch="2.11.1", driver="580.99"), "cuda") == make_peaks_key(base, "cuda")
+    assert make_peaks_key(change(base, threads=2), "cpu") != make_peaks_key(base, "cpu")
+    assert make_peaks_key(change(base, driver="590.1"), "cuda") != make_peaks_key(base, "cuda")
+    long = [make_peaks_key(change(base, cpu="x" * 300 + end), "cpu") for end in "ab"]
     assert long[0] != long[1] and max(map(len, long)) <= 100
-    assert os.sep not in peaks_key(change(base, cpu="../../etc/passwd"), "cpu")
+    assert os.sep not in make_peaks_key(change(base, cpu="../../etc/passwd"), "cpu")
 
 
 GOOD = Peaks("CPU", 13e9, {"float32": 93e9}, 32 << 20, 63e9, threads=2)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.process import remedy
+from inductor_bench.launch.process import find_remedy
 from inductor_bench.messages.observed import VARIANTS, Refusal, RunProgram
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
@@ -121,7 +121,7 @@ def test_a_library_that_is_missing_or_broken(
     with pytest.raises(InductorBenchError) as refusal:
         build_model("timm", "resnet18", 1, training=False)
     assert message in refusal.value.message
-    assert hint in (refusal.value.hint or remedy(refusal.value.message))
+    assert hint in (refusal.value.hint or find_remedy(refusal.value.message))
     assert "\n" not in refusal.value.message
 
 

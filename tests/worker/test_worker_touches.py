@@ -10,7 +10,7 @@ import torch
 from inductor_bench.records.evidence import GraphCallTouches, ObservedTouches
 from inductor_bench.store import codec
 from inductor_bench.store.files import read_json
-from inductor_bench.worker.capture.step_recording import Touches, places_of
+from inductor_bench.worker.capture.step_recording import Touches, number_values
 
 
 def test_each_call_notes_its_arguments_before_it_empties_their_list(tmp_path: Path) -> None:
@@ -36,4 +36,4 @@ def test_each_call_notes_its_arguments_before_it_empties_their_list(tmp_path: Pa
 
 def test_a_tensor_without_memory_has_no_place() -> None:
     sparse = torch.eye(3).to_sparse()
-    assert places_of([sparse, None, 1.5]) == ((0, 0),) * 3
+    assert number_values([sparse, None, 1.5]) == ((0, 0),) * 3

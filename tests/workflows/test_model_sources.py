@@ -11,10 +11,10 @@ from inductor_bench.records.request_fields import (
     LIBRARIES,
     PROGRAMS,
     SOURCES,
-    accepted_hint,
-    bare_library,
-    help_lines,
-    listed,
+    find_bare_library,
+    join_by_or,
+    write_accepted_hint,
+    write_help_lines,
 )
 from inductor_bench.worker.capture import programs
 from inductor_bench.workflows.model_list import fits_target
@@ -42,14 +42,14 @@ def test_a_library_that_is_missing_has_the_hint_of_its_row() -> None:
 
 def test_the_texts_come_from_the_rows() -> None:
     first, last = "give a script, FILE.py:FACTORY, timm:NAME, ", "a compiled module, a log, or a RUN folder"
-    assert accepted_hint().startswith(first) and accepted_hint().endswith(last)
-    lines = help_lines(20).splitlines()
+    assert write_accepted_hint().startswith(first) and write_accepted_hint().endswith(last)
+    lines = write_help_lines(20).splitlines()
     assert lines[0] == "  model.py            a script, run untouched; arguments for it after --"
     assert lines[2] == " " * 22 + "torchrun, python -m, …"
     for source in LIBRARIES.values():
         assert source.help and f"  {source.help[0]:<20}{source.help[1]}" in lines
-    assert [listed("ab"[:count]) for count in (1, 2)] + [listed("abc")] == ["a", "a or b", "a, b or c"]
-    assert (bare_library("comma"), bare_library("space")) == ("transformers", "timm")
+    assert [join_by_or("ab"[:count]) for count in (1, 2)] + [join_by_or("abc")] == ["a", "a or b", "a, b or c"]
+    assert (find_bare_library("comma"), find_bare_library("space")) == ("transformers", "timm")
 
 
 @pytest.mark.parametrize(

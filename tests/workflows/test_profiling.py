@@ -24,7 +24,7 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import DeviceTurn
 from inductor_bench.workflows.modules import module_measurements
 from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements, Profiling
-from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _without_refused_graphs
+from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _leave_out_refused_graphs
 from inductor_bench.workflows.progress import Silent, StageTimes
 
 
@@ -44,7 +44,7 @@ def test_inductors_refusal_of_cuda_graphs_counts_for_the_module(tmp_path: Path) 
     asked = Observation(str(tmp_path / "a.py"), "stem", 1, cuda_graphs=True)
     modules = tuple(FoundModule(tmp_path / name, "", observations=(asked,)) for name in ("a.py", "b.py"))
     graphs = (ObservedGraph(str(tmp_path / "a.py"), cuda_graph_refusal="mutated inputs"), ObservedGraph("b.py"))
-    refused, replayed = _without_refused_graphs(modules, [ObservedSteps(1, "cuda", "done", graphs=graphs)])
+    refused, replayed = _leave_out_refused_graphs(modules, [ObservedSteps(1, "cuda", "done", graphs=graphs)])
     assert not refused.cuda_graphs and replayed.cuda_graphs
 
 
@@ -141,7 +141,7 @@ def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module_measurements, "are_measured_beside", lambda modules: True)
-    monkeypatch.setattr(module_measurements, "modules_at_once", lambda cores: 3)
+    monkeypatch.setattr(module_measurements, "count_modules_at_once", lambda cores: 3)
     pool = SurveyPool(tmp_path)
     captured = CapturedProgram((FoundModule(tmp_path / "no_module.py", "no module"),), Capture())
     begun = ModuleMeasurements(
@@ -161,7 +161,7 @@ def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
 
 def test_no_module_has_the_device_before_the_program_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_measurements, "are_measured_beside", lambda modules: True)
-    monkeypatch.setattr(module_measurements, "modules_at_once", lambda cores: 3)
+    monkeypatch.setattr(module_measurements, "count_modules_at_once", lambda cores: 3)
     captured = CapturedProgram((), Capture())
     pool = cast(WorkerPool, SurveyPool(tmp_path))
     begun = ModuleMeasurements(captured, pool, RunFolder(tmp_path / "run"), BreakdownRequest("train.py"))

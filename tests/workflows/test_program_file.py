@@ -8,7 +8,7 @@ import pytest
 
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.request_fields import COMMAND
-from inductor_bench.workflows.modules.targets import program_file_of, resolve_target
+from inductor_bench.workflows.modules.targets import find_program_file, resolve_target
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_program_has_one_file_or_none(
     request = BreakdownRequest(target, arguments=words)
     found = resolve_target(request)
     assert words == () or found.kind == COMMAND
-    assert program_file_of(found.resolved(request)) == (Path(file) if file else None)
+    assert find_program_file(found.resolved(request)) == (Path(file) if file else None)

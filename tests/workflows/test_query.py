@@ -25,8 +25,8 @@ from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES
-from inductor_bench.report.table_documents import MOST_ROWS, answer_document, answer_json
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.table_documents import MOST_ROWS, make_answer_table, write_answer_json
+from inductor_bench.report.terminal import render_text
 from inductor_bench.store import codec
 from inductor_bench.store import tables as queries
 from inductor_bench.store.folder import BatchFolder, RunFolder
@@ -321,7 +321,7 @@ def test_a_batch_with_nothing_measured(batch: Path, ask: Ask, capsys: pytest.Cap
 
 
 def drawn(answer: Answer, width: int) -> list[str]:
-    return document_text(answer_document(answer), width).splitlines()
+    return render_text(make_answer_table(answer), width).splitlines()
 
 
 def test_long_names_are_cut_and_wide_rows_are_blocks() -> None:
@@ -335,5 +335,5 @@ def test_long_names_are_cut_and_wide_rows_are_blocks() -> None:
 
 
 def test_columns_of_one_name_keep_their_values() -> None:
-    rows = rows_of(answer_json(Answer(("a", "a", "a_2"), [(1, 2, float("nan"))])))
+    rows = rows_of(write_answer_json(Answer(("a", "a", "a_2"), [(1, 2, float("nan"))])))
     assert rows == [{"a": 1, "a_2": 2, "a_2_2": None}]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ... import units
 from ...records.code import CompiledFunction
 from ...records.run import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange, Run
-from ..step_costs import divides_idle_time, host_sets_pace, idle_labels, parts_of, runs_on_host
+from ..step_costs import has_idle_kinds, host_sets_pace, list_parts, runs_on_host, sum_idle_by_label
 from .finding import (
     ADVICE,
     CAUTION,
@@ -22,10 +22,10 @@ from .finding import (
     RunEvidence,
     join_words,
     plural,
-    short_paths,
+    shorten_paths,
 )
-from .program_findings import MANY_CALLS, WRAPPERS, cuda_graphs_unused, idle_parts, small_graphs
-from .step_phrases import place_words, share_words
+from .program_findings import MANY_CALLS, WRAPPERS, find_small_graphs, find_unused_cuda_graphs, list_idle_parts
+from .step_phrases import format_share, place_words
 
 # Says failed guards in plain words.
 #
@@ -87,63 +87,66 @@ def read_guard(text: str) -> Guard:
     kind = SIZE if _is_of_size(said) else OTHER
     if "is another object than" in said or _WEIGHTS.search(said):
         kind = OBJECT
-    return Guard(_shown(place), _words(said), kind)
+    return Guard(_shorten_place(place), _describe_guard(said), kind)
 
 
-def _shown(place: str) -> str:
+def _shorten_place(place: str) -> str:
     """The short place of a function; empty for one of torch's, such as the wrapper around an object."""
-    return "" if _OF_TORCH.search(place) else short_paths(place)
+    return "" if _OF_TORCH.search(place) else shorten_paths(place)
 
 
 def _is_of_size(said: str) -> bool:
     return "stride mismatch" not in said and any(one.search(said) for one in (_MISMATCH, _RANGE, _CHANGED))
 
 
-def _words(said: str) -> str:
+def _describe_guard(said: str) -> str:
     if match := _MISMATCH.search(said):
         if match["what"] == "stride":
-            return f"the strides of {_plain(match['name'])} differ from those that were compiled"
-        return _size_words(match["name"], match["index"], match["actual"], match["expected"])
+            return f"the strides of {_name_source(match['name'])} differ from the compiled strides"
+        return _describe_size(match["name"], match["index"], match["actual"], match["expected"])
     if match := _CHANGED.search(said):
-        return _size_words(match["name"], match["index"], match["actual"], match["expected"])
+        return _describe_size(match["name"], match["index"], match["actual"], match["expected"])
     if match := _RANK.search(said):
-        return f"{_plain(match['name'])} has {match['actual']} dimensions instead of the compiled {match['expected']}"
+        return (
+            f"{_name_source(match['name'])} has {match['actual']} dimensions instead of the "
+            f"compiled {match['expected']}"
+        )
     if match := _DTYPE.search(said):
-        return f"{_plain(match['name'])} is {match['actual']} instead of the compiled {match['expected']}"
+        return f"{_name_source(match['name'])} is {match['actual']} instead of the compiled {match['expected']}"
     if match := _GRADIENT.search(said):
         compiled = "without" if match["expected"] == "0" else "with"
         other = "with" if compiled == "without" else "without"
-        return f"{_plain(match['name'])} comes {other} gradients, and was compiled {compiled} them"
+        return f"{_name_source(match['name'])} comes {other} gradients, and was compiled {compiled} them"
     if match := _RANGE.search(said):
         name, index = match["name"] or match["name2"], match["index"] or match["index2"]
         if match["exact"]:
-            return f"{_dimension(name, index)} was compiled as {match['exact']}, and is another number"
+            return f"{_name_dimension(name, index)} was compiled as {match['exact']}, and is another number"
         high = f" to {match['high']}" if match["high"] else " or more"
-        return f"{_dimension(name, index)} was compiled for {match['low']}{high}, and is another number"
+        return f"{_name_dimension(name, index)} was compiled for {match['low']}{high}, and is another number"
     if match := _MODE.search(said):
         return _STATES.get(match["state"], f"{match['state']} differs")
     if match := _LENGTH.fullmatch(said):
-        return f"{_plain(match['name'])} has another length than {match['expected']}"
+        return f"{_name_source(match['name'])} has another length than {match['expected']}"
     if match := _IDENTITY.fullmatch(said):
-        return f"{_plain(match['name'])} is another object"
+        return f"{_name_source(match['name'])} is another object"
     if match := _EQUAL.fullmatch(said):
-        return f"{_plain(match['name'])} is no longer {match['expected']}"
-    said = _plain(said)
+        return f"{_name_source(match['name'])} is no longer {match['expected']}"
+    said = _name_source(said)
     return said if len(said) <= MOST_GUARD else said[:MOST_GUARD] + "…"
 
 
-def _size_words(name: str, index: str, actual: str, expected: str) -> str:
+def _describe_size(name: str, index: str, actual: str, expected: str) -> str:
     if index == "0":
         rows = "row" if actual == "1" else "rows"
-        return f"{_plain(name)} has {actual} {rows} instead of the compiled {expected}"
-    return f"{_dimension(name, index)} is {actual} instead of the compiled {expected}"
+        return f"{_name_source(name)} has {actual} {rows} instead of the compiled {expected}"
+    return f"{_name_dimension(name, index)} is {actual} instead of the compiled {expected}"
 
 
-def _dimension(name: str, index: str) -> str:
-    return f"{_plain(name)}.size({index})"
+def _name_dimension(name: str, index: str) -> str:
+    return f"{_name_source(name)}.size({index})"
 
 
-def _plain(name: str) -> str:
+def _name_source(name: str) -> str:
     """A source of Dynamo as the program writes it: ``L['self']._modules['fc']`` is ``self.fc``."""
     name = re.sub(r"\b[LG]\['(\w+)'\]", r"\1", name)
     return re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", name)
@@ -160,7 +163,7 @@ def recompiles_often(run: Run) -> bool:
     return len(run.capture.recompiles) >= STORM
 
 
-def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
+def find_recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports recompilations and their reasons.
 
     A first compilation of another object under the same code counts as none. ``dynamic=True`` is advised for sizes
@@ -172,10 +175,12 @@ def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     again = [guard for guard in guards if guard.kind != OBJECT]
     if not again:
         if others:
-            text = f"{plural(len(others), 'further object')} with code that was compiled before: {_reasons(others)}"
+            text = (
+                f"{plural(len(others), 'further object')} with code that was compiled before: {_list_reasons(others)}"
+            )
             yield Finding("recompiles", f"{text}. This is no recompilation", level=NOTE)
         return
-    text = f"{plural(len(again), 'recompilation')}: {_reasons(again)}"
+    text = f"{plural(len(again), 'recompilation')}: {_list_reasons(again)}"
     if others:
         text += f", besides {plural(len(others), 'first compilation')} of other objects with the same code"
     changes: tuple[ProgramChange, ...] = ()
@@ -185,21 +190,21 @@ def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("recompiles", text, level=CAUTION, changes=changes)
 
 
-def _reasons(guards: list[Guard]) -> str:
+def _list_reasons(guards: list[Guard]) -> str:
     counts = Counter(f"{guard.place}: {guard.words}".removeprefix(": ") for guard in guards)
     return join_words([f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()], 2)
 
 
 def _may_be_dynamic(evidence: RunEvidence, place: str) -> bool:
     """Whether nothing says that a function's sizes are symbols already, or fixed on purpose."""
-    known = {_shown(one.place): one for one in evidence.run.capture.functions}
+    known = {_shorten_place(one.place): one for one in evidence.run.capture.functions}
     function = known.get(place)
     if function is None:
         return evidence.run.request.dynamic is None
     return function.dynamic is None and function.wrapped <= 1
 
 
-def recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
+def find_recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports functions that Dynamo compiled so often that it gave up, so that they run uncompiled.
 
     It holds if Dynamo said so, in its metrics of the compilation that it refused.
@@ -207,9 +212,9 @@ def recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
     functions = [one for one in evidence.run.capture.functions if one.reached_limit]
     if not functions:
         return
-    names = join_words([f"{short_paths(one.place)} ({one.recompilations} times)" for one in functions], 2)
+    names = join_words([f"{shorten_paths(one.place)} ({one.recompilations} times)" for one in functions], 2)
     guards = [read_guard(text) for text in evidence.run.capture.recompiles]
-    places = {_shown(one.place) for one in functions}
+    places = {_shorten_place(one.place) for one in functions}
     last = next((guard for guard in reversed(guards) if guard.place in places), None)
     run = "runs" if len(functions) == 1 else "run"
     text = (
@@ -218,11 +223,11 @@ def recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
     )
     if last is not None:
         text += f"; the last reason: {last.words}"
-    text += _remedy(functions, last)
+    text += _name_remedy(functions, last)
     yield Finding("recompile-limit", text)
 
 
-def _remedy(functions: list[CompiledFunction], last: Guard | None) -> str:
+def _name_remedy(functions: list[CompiledFunction], last: Guard | None) -> str:
     if last is not None and last.kind == SIZE and any(one.dynamic is False for one in functions):
         return ". The program compiles with dynamic=False: without it, one graph takes all sizes"
     if last is not None and last.kind == SIZE:
@@ -233,7 +238,7 @@ def _remedy(functions: list[CompiledFunction], last: Guard | None) -> str:
 GUARDS_SHARE = 0.05  # share of the step in guards, while the device waits, from which they are reported
 
 
-def slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
+def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports guards that the device waits for.
 
     It holds if the device is idle while the host checks guards, on a GPU: by samples, by a profile that hardly slowed
@@ -241,27 +246,27 @@ def slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     they come first. Of graphs that are entered often for little work ``small-graphs`` tells.
     """
     run = evidence.run
-    times = idle_labels(run)
+    times = sum_idle_by_label(run)
     time_s = times.get(GUARDS, 0.0)
-    if runs_on_host(run) or time_s < GUARDS_SHARE * evidence.whole.time_s or any(small_graphs(evidence)):
+    if runs_on_host(run) or time_s < GUARDS_SHARE * evidence.whole.time_s or any(find_small_graphs(evidence)):
         return
-    if not divides_idle_time(run) and 2 * time_s < sum(times.values()):
+    if not has_idle_kinds(run) and 2 * time_s < sum(times.values()):
         return
-    spared = any(one.level == ADVICE for one in cuda_graphs_unused(evidence)) or _refusals(run)
+    spared = any(one.level == ADVICE for one in find_unused_cuda_graphs(evidence)) or _list_refusals(run)
     if times.get(LAUNCHING, 0.0) > time_s and spared:
         return
     most = max(run.capture.functions, key=lambda one: one.guards, default=None)
-    many = f"; {short_paths(most.place)} has {most.guards:,}" if most is not None and most.guards else ""
+    many = f"; {shorten_paths(most.place)} has {most.guards:,}" if most is not None and most.guards else ""
     backward = {module.slug for module in run.modules if module.role == "backward"}
-    checked = {part.graph: part.label for part in parts_of(run, GRAPH) if part.graph and part.graph not in backward}
-    calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
+    checked = {part.graph: part.label for part in list_parts(run, GRAPH) if part.graph and part.graph not in backward}
+    calls = sum(part.calls for part in list_parts(run, GRAPH) if part.graph not in backward)
     each = f" of {plural(round(calls), 'call')} of {join_words(list(checked.values()), 2)}" if calls >= 1 else ""
     text = (
         f"the device is idle for {evidence.whole.format(time_s)} of a step while the host checks the guards{each}"
         f"{many}: options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}} of torch.compile "
         "leaves out the guards on modules, which is safe if the program does not change its modules"
     )
-    assumed = Assumption(idle=idle_parts(run, GUARDS))
+    assumed = Assumption(idle=list_idle_parts(run, GUARDS))
     yield Finding("slow-guards", text, tuple(checked), gain_s=time_s, assumed=assumed)
 
 
@@ -313,10 +318,10 @@ _LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .+\n *(?P<
 _GENERATED = re.compile(r"(?:arg|primals|tangents|getitem|buf)_?\d+(?:_\d+)?")
 
 
-def refusal_words(reason: str) -> str:
+def describe_refusal(reason: str) -> str:
     """Inductor's reason for not using CUDA graphs, with what to change; the reason itself if there are no words."""
     lines = [match for match in _LINE.finditer(reason) if not _OF_TORCH.search(match["file"])]
-    where = _place_words(lines[-1]) if lines else ""
+    where = _describe_place(lines[-1]) if lines else ""
     for pattern, words in _REFUSALS:
         if match := pattern.search(reason):
             what = match.groupdict().get("what") or ""
@@ -326,14 +331,14 @@ def refusal_words(reason: str) -> str:
     return f"{first}{where}"
 
 
-def _place_words(line: re.Match[str]) -> str:
+def _describe_place(line: re.Match[str]) -> str:
     """The line of the program that uses it: `` (app/unet.py:12: t = x + t)``."""
     code = line["code"].strip()
     shown = code if len(code) <= MOST_CODE else code[:MOST_CODE] + "…"
-    return f" ({short_paths(line['file'] + ':' + line['line'])}{': ' + shown if shown else ''})"
+    return f" ({shorten_paths(line['file'] + ':' + line['line'])}{': ' + shown if shown else ''})"
 
 
-def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
+def find_refused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs for which Inductor uses no CUDA graphs, with its reason and what to change.
 
     It holds if CUDA graphs were asked for and Inductor gave a reason, on a GPU. It is advice if the host sets the pace:
@@ -342,10 +347,10 @@ def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     if runs_on_host(run):
         return
-    paced, launching_s = host_sets_pace(run), idle_labels(run).get(LAUNCHING, 0.0)
-    for reason, parts in _refusals(run).items():
+    paced, launching_s = host_sets_pace(run), sum_idle_by_label(run).get(LAUNCHING, 0.0)
+    for reason, parts in _list_refusals(run).items():
         who = join_words([part.label for part in parts], MOST_NAMED)
-        text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {refusal_words(reason)}"
+        text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {describe_refusal(reason)}"
         found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
         if not paced:
             yield Finding("cuda-graphs-refused", text, found, level=CAUTION, about=reason)
@@ -354,10 +359,10 @@ def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("cuda-graphs-refused", text, found, gain_s=launching_s, assumed=assumed, about=reason)
 
 
-def _refusals(run: Run) -> dict[str, list[Part]]:
+def _list_refusals(run: Run) -> dict[str, list[Part]]:
     """The graphs for which Inductor refuses CUDA graphs, by its reason."""
     groups: dict[str, list[Part]] = {}
-    for part in parts_of(run, GRAPH):
+    for part in list_parts(run, GRAPH):
         if part.refusal:
             groups.setdefault(part.refusal, []).append(part)
     return groups
@@ -378,14 +383,14 @@ _LOSS = re.compile(r"loss|cross_entropy|log_softmax|Loss|LogSoftmax")
 _CALL_OF_LOSS = re.compile(rf"({_LOSS.pattern})\w*\(")
 
 
-def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
+def find_eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports an optimizer that runs eagerly, and is not fused: a fused one moves as few bytes as its compiled step.
 
     ``fused=True`` is advised for torch's own classes only: another one of the same name may not take it. A class is
     torch's if the process that ran it said so, which older records do not.
     """
     run = evidence.run
-    parts = [part for part in parts_of(run, OPTIMIZER) if not part.is_fused]
+    parts = [part for part in list_parts(run, OPTIMIZER) if not part.is_fused]
     time_s = sum(part.time_s for part in parts)
     if time_s < WORTH_COMPILING * evidence.whole.time_s:
         return
@@ -397,36 +402,36 @@ def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
     runs, its = ("runs eagerly and takes", "its") if len(labels) == 1 else ("run eagerly and take", "their")
     fused = ", or pass fused=True" if own and labels <= HAVE_FUSED else ""
     text = (
-        f"{names} {runs} {share_words(run, time_s)} of a step{many}: compile {its} step "
+        f"{names} {runs} {format_share(run, time_s)} of a step{many}: compile {its} step "
         f"(torch.compile(optimizer.step)){fused}"
     )
     changes = tuple(ProgramChange("argument", f"{name}.fused", "True") for name in sorted(labels) if fused)
     yield Finding("eager-optimizer", text, gain_s=time_s, assumed=Assumption(joined=tuple(parts)), changes=changes)
 
 
-def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
+def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports eager operators that together take a large part of the step, with their lines.
 
     The time in which the device waits for the host to dispatch them belongs to it, if they are many.
     """
     run = evidence.run
-    every = [part for part in parts_of(run, EAGER) if part.label not in CHECKS]
+    every = [part for part in list_parts(run, EAGER) if part.label not in CHECKS]
     parts = [part for part in every if not WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
     wrapped = [part for part in every if WRAPPERS.search(part.label)]
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
     whole_s = time_s + wrapped_s
     many = sum(part.calls for part in parts) >= MANY_CALLS and not runs_on_host(run)
-    dispatched = idle_parts(run, DISPATCHING) if many else ()
+    dispatched = list_idle_parts(run, DISPATCHING) if many else ()
     dispatched_s = sum(part.time_s for part in dispatched)
     if time_s + dispatched_s < WORTH_COMPILING * evidence.whole.time_s:
         return
     named = [part for part in parts if part.label != OTHERS] or parts
-    words = join_words([operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
+    words = join_words([describe_operator(part, evidence) for part in named[:MOST_OPERATORS]])
     loss = sum(part.time_s for part in parts if _is_of_loss(part))
     what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
-    text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}"
+    text = f"eager operators take {format_share(run, whole_s)} of a step, most of all {words}"
     if dispatched_s >= LEAST_SHARE * evidence.whole.time_s:
-        text += f", and the device waits {share_words(run, dispatched_s)} for the host to dispatch them"
+        text += f", and the device waits {format_share(run, dispatched_s)} for the host to dispatch them"
     text += f": compile the {what}"
     sources = [part.source for part in named[:MOST_OPERATORS] if part.source]
     if sources and all(source.is_installed for source in sources):
@@ -443,7 +448,7 @@ def _is_of_loss(part: Part) -> bool:
     return bool(_LOSS.search(part.label) or (part.source and _CALL_OF_LOSS.search(part.source.code)))
 
 
-def operator_words(part: Part, evidence: RunEvidence) -> str:
+def describe_operator(part: Part, evidence: RunEvidence) -> str:
     """An eager operator with its share of the step and its line: ``aten.embedding 2.0% (app/train.py:23)``."""
     place = place_words(part)
     return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
@@ -455,13 +460,13 @@ CHECKS = frozenset({"aten::_is_any_true", "aten::isnan"})
 """The operators with which autograd's anomaly detection looks for NaN in the results of each backward function."""
 
 
-def anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
+def find_anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports autograd's anomaly detection.
 
     It holds if the step calls the operators with which it looks for NaN, of which only it calls the one.
     """
     run = evidence.run
-    parts = [part for part in parts_of(run, EAGER) if part.label in CHECKS]
+    parts = [part for part in list_parts(run, EAGER) if part.label in CHECKS]
     checks = sum(part.calls for part in parts if part.label == "aten::_is_any_true")
     if not checks:
         return
@@ -475,15 +480,15 @@ def anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 STEP_RULES = (
-    Rule(("slow-guards",), slow_guards, names_host_work=True),
-    Rule(("cuda-graphs-refused",), cuda_graphs_refused, names_host_work=True),
-    Rule(("eager-optimizer",), eager_optimizer, names_host_work=True),
-    Rule(("eager-operators",), eager_operators, names_host_work=True),
-    Rule(("anomaly-mode",), anomaly_mode),
+    Rule(("slow-guards",), find_slow_guards, names_host_work=True),
+    Rule(("cuda-graphs-refused",), find_refused_cuda_graphs, names_host_work=True),
+    Rule(("eager-optimizer",), find_eager_optimizer, names_host_work=True),
+    Rule(("eager-operators",), find_eager_operators, names_host_work=True),
+    Rule(("anomaly-mode",), find_anomaly_mode),
 )
 
 
 RULES = (
-    Rule(("recompiles",), recompilations),
-    Rule(("recompile-limit",), recompile_limit),
+    Rule(("recompiles",), find_recompilations),
+    Rule(("recompile-limit",), find_recompile_limit),
 )

@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ... import units
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...records.code import MachineLoad
 from ...records.module import ModuleRecord
 from ...records.run import Run
-from ..gpu_sharing import others_words
-from ..roofline import BEYOND, rate_of, rates_of, refuted_roofs
-from ..step_costs import host_sets_pace, is_shared, runs_on_host, step_of, weight_s
+from ..gpu_sharing import describe_other_work
+from ..roofline import BEYOND, describe_rate, find_refuted_roofs, list_rates
+from ..step_costs import compute_weight_s, find_step, host_sets_pace, is_shared, runs_on_host
 from .finding import (
     ADVICE,
     CAUTION,
@@ -23,14 +23,14 @@ from .finding import (
     Finding,
     Rule,
     RunEvidence,
-    command_again,
+    join_labels,
     join_words,
-    labels,
+    list_slugs,
     plural,
-    slugs,
+    repeat_command,
 )
 from .graph_findings import is_anything_waiting
-from .step_phrases import step_words
+from .step_phrases import describe_step
 
 # Whether other processes disturbed a measurement so much that its figures do not count.
 #
@@ -75,35 +75,35 @@ LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself take
 MEASURE_AGAIN = "Measure again on an idle machine"
 
 
-def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
+def find_disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     """The graphs whose figures do not count; none if they take less than half of the program's time.
 
     A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it. If a
     CPU was busy then, it was for the step, too.
     """
-    if step_of(run) is not None:
+    if find_step(run) is not None:
         return run.modules if are_delayed(run) else ()
     found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
-    return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
+    return found if 2 * _compute_weight_s(run, found) >= _compute_weight_s(run, run.modules) else ()
 
 
 def are_delayed(run: Run) -> bool:
     """Whether other processes delayed kernels of the host: in the step, or when the modules ran by themselves."""
-    return runs_on_host(run) and bool(disturbed_step(run) or busiest(run.modules) is not None)
+    return runs_on_host(run) and bool(find_disturbed_step(run) or find_busiest(run.modules) is not None)
 
 
-def step_load(run: Run) -> MachineLoad | None:
+def find_step_load(run: Run) -> MachineLoad | None:
     """The load of the machine while the steps were timed, of the rank that it delayed most; ``None`` if unknown."""
-    return worst_load(rank.load for rank in run.program.ranks) if run.program is not None else None
+    return find_worst_load(rank.load for rank in run.program.ranks) if run.program is not None else None
 
 
-def disturbed_step(run: Run) -> str:
+def find_disturbed_step(run: Run) -> str:
     """Why the figures of a step on a CPU do not count, in words; empty if they do.
 
     A program that waits for its own processes is not disturbed. If it is not known what other processes did, a busy
     machine right after the steps counts if the steps themselves scatter.
     """
-    program, load = step_of(run), step_load(run)
+    program, load = find_step(run), find_step_load(run)
     if program is None or not runs_on_host(run):
         return ""
     fastest_s = min(program.step_times_s, default=0.0)
@@ -116,14 +116,14 @@ def disturbed_step(run: Run) -> str:
             f"{units.whole_percent(load.delayed_share)} of its time"
         )
     else:
-        worst = busiest(run.modules)
+        worst = find_busiest(run.modules)
         if worst is None or fastest_s * FASTEST > program.step_time_s:
             return ""
         why = f"{load_words(worst)} right after the steps, when the modules ran by themselves"
-    return f"{why}. {step_words(program)}, the fastest one {units.seconds(fastest_s)}"
+    return f"{why}. {describe_step(program)}, the fastest one {units.seconds(fastest_s)}"
 
 
-def disturbed(run: Run) -> Finding | None:
+def find_disturbed(run: Run) -> Finding | None:
     """Reports figures that do not count because the machine was busy, the reasons, and the command to measure again.
 
     On a CPU a busy machine disturbs steps, wall times and kernels. On a GPU it disturbs the wall times of graphs in
@@ -133,31 +133,33 @@ def disturbed(run: Run) -> Finding | None:
         The finding, or ``None`` if the disturbed graphs take less than half of the program's time. Of a program whose
         step was profiled, ``None`` if its steps were not disturbed.
     """
-    if why := disturbed_step(run):
+    if why := find_disturbed_step(run):
         return Finding("busy-machine", f"these figures do not count: {why}. {_measure_again_words(run)}", level=CAUTION)
-    concerned = () if step_of(run) is not None else disturbed_graphs(run)
+    concerned = () if find_step(run) is not None else find_disturbed_graphs(run)
     if not concerned:
         return None
-    on_host = any(device_of(module.device).runs_on_host for module in concerned)
+    on_host = any(find_device(module.device).runs_on_host for module in concerned)
     what = "figures" if on_host else "wall times and idle times"
-    whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
+    whose = "these" if len(concerned) == len(run.modules) else f"{join_labels(concerned)}: these"
     kept = "" if on_host else " (kernel times do)"
-    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {_measure_again_words(run)}"
-    return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
+    text = f"{whose} {what} do not count{kept}: {explain_disturbance(run, concerned)}. {_measure_again_words(run)}"
+    return Finding("busy-machine", text, list_slugs(concerned), level=CAUTION)
 
 
 def _measure_again_words(run: Run) -> str:
-    again = command_again(run)
+    again = repeat_command(run)
     return MEASURE_AGAIN + (f" ({again})" if again else "")
 
 
-def reasons(run: Run, concerned: Sequence[ModuleRecord]) -> str:
+def explain_disturbance(run: Run, concerned: Sequence[ModuleRecord]) -> str:
     """Why the figures of these graphs do not count: of the step, or else of the graph that takes longest."""
-    return disturbed_step(run) or "; ".join(_reasons(max(concerned, key=lambda module: weight_s(run, module))))
+    return find_disturbed_step(run) or "; ".join(
+        _list_reasons(max(concerned, key=lambda module: compute_weight_s(run, module)))
+    )
 
 
-def _weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
-    return sum(weight_s(run, module) for module in modules)
+def _compute_weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
+    return sum(compute_weight_s(run, module) for module in modules)
 
 
 def depends_only_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
@@ -167,13 +169,13 @@ def depends_only_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
     """
     if finding.level != ADVICE or not finding.gain_s or not finding.modules:
         return False
-    unreliable = {graph.slug for graph in graphs if not finding.kernels or device_of(graph.device).runs_on_host}
+    unreliable = {graph.slug for graph in graphs if not finding.kernels or find_device(graph.device).runs_on_host}
     return set(finding.modules) <= unreliable
 
 
 def is_wall_disturbed(module: ModuleRecord) -> bool:
     """Whether the median of the wall samples is likely to be off by more than 10%."""
-    if not device_of(module.device).runs_on_host and (module.times.busy_share or 0.0) >= GAPS:
+    if not find_device(module.device).runs_on_host and (module.times.busy_share or 0.0) >= GAPS:
         return False  # the device determines the wall time
     load = module.loads.wall_load
     return (load is not None and is_delayed(load)) or _spread(module.times.wall_samples_s) >= SCATTER
@@ -187,7 +189,7 @@ def is_delayed(load: MachineLoad) -> bool:
 def are_kernels_disturbed(module: ModuleRecord) -> bool:
     """Whether the times of a CPU graph's kernels are likely to be off by more than 10%."""
     times = module.times
-    if not device_of(module.device).runs_on_host or not times.wall_time_s or not times.busy_time_s:
+    if not find_device(module.device).runs_on_host or not times.wall_time_s or not times.busy_time_s:
         return False
     ratio, more_s = times.busy_time_s / times.wall_time_s, times.busy_time_s - times.wall_time_s
     load = module.loads.profile_load
@@ -204,10 +206,10 @@ def _spread(samples: Sequence[float]) -> float:
     return (high - low) / middle if middle else 0.0
 
 
-def _reasons(module: ModuleRecord) -> Iterator[str]:
+def _list_reasons(module: ModuleRecord) -> Iterator[str]:
     """Yields the figures that show the disturbance; the figures of the machine come first."""
     times = module.times
-    if (worst := busiest([module])) is not None:
+    if (worst := find_busiest([module])) is not None:
         yield load_words(worst)
     if are_kernels_disturbed(module):
         yield f"{units.seconds(times.busy_time_s)} of kernels in {units.seconds(times.wall_time_s)} of wall time"
@@ -216,19 +218,19 @@ def _reasons(module: ModuleRecord) -> Iterator[str]:
         yield f"wall times from {units.seconds(low)} to {units.seconds(high)} (middle half)"
 
 
-def largest_load(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
+def find_largest_load(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
     """The load of the machine that delayed a run of these modules most; ``None`` if it was not recorded."""
-    return worst_load(load for module in modules for load in (module.loads.wall_load, module.loads.profile_load))
+    return find_worst_load(load for module in modules for load in (module.loads.wall_load, module.loads.profile_load))
 
 
-def worst_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
+def find_worst_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
     """The load that delayed a process most; ``None`` if none was recorded."""
     return max(filter(None, loads), key=lambda load: load.delayed_share, default=None)
 
 
-def busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
-    """:func:`largest_load` if it delayed the run; else ``None``."""
-    worst = largest_load(modules)
+def find_busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
+    """:func:`find_largest_load` if it delayed the run; else ``None``."""
+    worst = find_largest_load(modules)
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 
@@ -245,14 +247,15 @@ def load_words(load: MachineLoad, runs: str = "run") -> str:
 # Whether other programs used the GPU during the steps.
 
 
-def shared_gpu(evidence: RunEvidence) -> Iterator[Finding]:
+def find_shared_gpu(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports that other programs worked on the GPU during the steps. Nothing is then said of what idle time costs."""
     program = evidence.run.program
     if program is None or program.others is None:
         return
     whose = "their" if len(program.others.processes) > 1 else "its"
     text = (
-        f"{others_words(program.others, 'these steps')}: idle time may be {whose} work, and kernels may take longer "
+        f"{describe_other_work(program.others, 'these steps')}: idle time may be {whose} "
+        "work, and kernels may take longer "
         "than alone, so no saving is simulated, and there is no advice against idle time. Measure again when the GPU "
         "is free"
     )
@@ -277,7 +280,7 @@ OUTLIERS = 0.1  # share of the iterations from which disturbed iterations are re
 MANY_OUTLIERS = 0.5  # share of the iterations above which disturbed iterations are a caution
 
 
-def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
+def find_missing_peaks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports that there are no measured peaks to compare the kernels with."""
     run = evidence.run
     if run.peaks is None and any(module.kernels for module in run.modules):
@@ -286,12 +289,12 @@ def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("no-peaks", text, level=CAUTION)
 
 
-def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
+def find_kernels_beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that run faster than the measured peaks, which then bound no kernel."""
     peaks = evidence.run.peaks
-    if peaks is None or not refuted_roofs(rates_of(evidence.run.modules), peaks):
+    if peaks is None or not find_refuted_roofs(list_rates(evidence.run.modules), peaks):
         return
-    factors = [(row, rate_of(row.module, row.kernel).beyond(peaks)) for row in evidence.rows]
+    factors = [(row, describe_rate(row.module, row.kernel).beyond(peaks)) for row in evidence.rows]
     faster = [(row, factor) for row, factor in factors if factor > BEYOND]
     time_s = sum(row.cost.time_s for row, _ in faster)
     if not faster:
@@ -306,38 +309,38 @@ def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("beyond-peaks", text, kernels=tuple(row.place for row, _ in faster), level=CAUTION)
 
 
-def noise(evidence: RunEvidence) -> Iterator[Finding]:
+def find_noise(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports wall times that vary. They matter less to a program whose step was timed in the program itself."""
     text = "wall times vary (middle half: {}): measure again on an idle machine"
-    yield from _combine(evidence.run, "noise", _noisy, text, NOTE if evidence.in_step else CAUTION)
+    yield from _combine(evidence.run, "noise", _describe_noise, text, NOTE if evidence.in_step else CAUTION)
 
 
-def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
+def find_busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that took longer under the profiler than their graph took without it."""
     if evidence.in_step:
         return
     text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
-    yield from _combine(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
+    yield from _combine(evidence.run, "busy-over-wall", _describe_busy_over_wall, text, CAUTION)
 
 
-def outliers(evidence: RunEvidence) -> Iterator[Finding]:
+def find_outliers(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports disturbed iterations of the profiled run, which do not count."""
     profiles = [module.profiled for module in evidence.run.modules]
     many = any(one.outlier_iterations > MANY_OUTLIERS * one.iterations for one in profiles)
     text = "some profiled iterations were disturbed ({}); they are recorded, but do not count"
-    yield from _combine(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
+    yield from _combine(evidence.run, "outliers", _describe_outliers, text, CAUTION if many else NOTE)
 
 
-def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
+def find_few_samples(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs with few samples of the wall time."""
     text = "few wall times were taken ({}); a larger --repeat makes the median more reliable"
     yield from _combine(evidence.run, "few-samples", _number_if_few, text, NOTE)
 
 
-def profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
+def find_profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs in which the profiler slowed the host."""
     text = "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled"
-    yield from _combine(evidence.run, "profiler-overhead", _slowed, text, NOTE)
+    yield from _combine(evidence.run, "profiler-overhead", _describe_slowed, text, NOTE)
 
 
 def _combine(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
@@ -346,24 +349,24 @@ def _combine(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence:
     hits = [(module, text) for module, text in texts if text]
     if hits:
         words = join_words([f"{module.label} {text}" for module, text in hits], 3)
-        yield Finding(kind, sentence.replace("{}", words), slugs(module for module, _ in hits), level=level)
+        yield Finding(kind, sentence.replace("{}", words), list_slugs(module for module, _ in hits), level=level)
 
 
-def _busy_over_wall(module: ModuleRecord) -> str:
+def _describe_busy_over_wall(module: ModuleRecord) -> str:
     times = module.times
     if not times.wall_time_s or not times.busy_time_s or times.busy_time_s <= times.wall_time_s * 1.0005:
         return ""
     return f"{units.seconds(times.busy_time_s)} instead of {units.seconds(times.wall_time_s)}"
 
 
-def _slowed(module: ModuleRecord) -> str:
+def _describe_slowed(module: ModuleRecord) -> str:
     wall_s, profiled_s = module.times.wall_time_s, module.times.profiled_time_s
     if not wall_s or not profiled_s or profiled_s < PROFILER_SLOWDOWN * wall_s:
         return ""
     return f"from {units.seconds(wall_s)} to {units.seconds(profiled_s)}"
 
 
-def _noisy(module: ModuleRecord) -> str:
+def _describe_noise(module: ModuleRecord) -> str:
     samples = module.times.wall_samples_s
     if len(samples) < FEW_SAMPLES:
         return ""
@@ -378,7 +381,7 @@ def _number_if_few(module: ModuleRecord) -> str:
     return f"{number}" if 0 < number < FEW_SAMPLES else ""
 
 
-def _outliers(module: ModuleRecord) -> str:
+def _describe_outliers(module: ModuleRecord) -> str:
     profiled = module.profiled
     if not profiled.iterations or profiled.outlier_iterations < max(1, OUTLIERS * profiled.iterations):
         return ""
@@ -400,16 +403,16 @@ METHOD_WORDS = {
 _INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
 
 
-def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
+def find_profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that were profiled by another method than their own harness in a fresh process, and the reason."""
     run = evidence.run
-    for name, reason, modules in methods(run):
+    for name, reason, modules in list_methods(run):
         verb = "was" if len(modules) == 1 else "were"
-        text = f"{labels(modules)} {verb} {METHOD_WORDS.get(name, name)}" + (f": {reason}" if reason else "")
-        yield Finding("method", text, slugs(modules), level=NOTE, about=f"{name} {reason}")
+        text = f"{join_labels(modules)} {verb} {METHOD_WORDS.get(name, name)}" + (f": {reason}" if reason else "")
+        yield Finding("method", text, list_slugs(modules), level=NOTE, about=f"{name} {reason}")
 
 
-def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
+def find_graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the notes of the graphs."""
     for module in evidence.run.modules:
         for note in module.notes:
@@ -419,7 +422,7 @@ def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
                 yield Finding("note", text, (module.slug,), level=NOTE, about=text)
 
 
-def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
+def list_methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
     """Groups the graphs that were profiled by another method than their own harness by method and reason.
 
     Returns:
@@ -434,11 +437,11 @@ def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
     return [(name, reason, modules) for (name, reason), modules in groups.items()]
 
 
-def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
+def list_checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the checks that found no problem, in one line. A check needs evidence in the record."""
     run = evidence.run
     fine = []
-    launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
+    launching = [module for module in run.modules if not find_device(module.device).runs_on_host]
     busy = all(module.times.busy_share is not None and module.times.busy_share >= GAPS for module in launching)
     if evidence.in_step:
         busy = not host_sets_pace(run) and not is_shared(run)
@@ -452,14 +455,14 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule(("no-peaks",), no_peaks, is_measurement=True),
-    Rule(("beyond-peaks",), beyond_peaks, is_measurement=True),
-    Rule(("noise",), noise, is_measurement=True),
-    Rule(("busy-over-wall",), busy_over_wall, is_measurement=True),
-    Rule(("outliers",), outliers, is_measurement=True),
-    Rule(("few-samples",), few_samples, is_measurement=True),
-    Rule(("profiler-overhead",), profiler_overhead, is_measurement=True),
-    Rule(("method",), profiling_methods, is_measurement=True),
-    Rule(("note",), graph_notes, is_measurement=True),
-    Rule(("fine",), checks_without_problem),
+    Rule(("no-peaks",), find_missing_peaks, is_measurement=True),
+    Rule(("beyond-peaks",), find_kernels_beyond_peaks, is_measurement=True),
+    Rule(("noise",), find_noise, is_measurement=True),
+    Rule(("busy-over-wall",), find_busy_over_wall, is_measurement=True),
+    Rule(("outliers",), find_outliers, is_measurement=True),
+    Rule(("few-samples",), find_few_samples, is_measurement=True),
+    Rule(("profiler-overhead",), find_profiler_overhead, is_measurement=True),
+    Rule(("method",), find_profiling_methods, is_measurement=True),
+    Rule(("note",), find_graph_notes, is_measurement=True),
+    Rule(("fine",), list_checks_without_problem),
 )

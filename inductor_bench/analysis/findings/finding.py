@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from ... import units
 from ...devices.protocol import Device
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...records.base import Category
 from ...records.module import Kernel, ModuleRecord
 from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
-from ...records.request_fields import PROGRAMS, option_fields, option_words
+from ...records.request_fields import PROGRAMS, list_option_fields, list_option_words
 from ...records.run import Part, Prediction, ProgramChange, Run
-from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
+from ..step_costs import Cost, compute_cost, compute_weight_s, compute_whole_time_s, find_step
 
 # A finding: one statement about a run. The functions that make findings are in ``rule_table.FILES``.
 
@@ -68,7 +68,7 @@ class Finding:
     @property
     def id(self) -> str:
         """Its kind and what it is about: the same in each run of a program, whatever kernels and parts it names."""
-        return f"{self.kind}-{hashed(without_figures(self.about))}" if self.about else self.kind
+        return f"{self.kind}-{hash_text(remove_figures(self.about))}" if self.about else self.kind
 
     @property
     def key(self) -> str:
@@ -77,19 +77,19 @@ class Finding:
         parts = (*assumed.parts, *assumed.joined, *assumed.idle)
         subject = [self.kind, *self.modules, *(place.name for place in self.kernels), *assumed.graphs]
         subject += [f"{part.kind} {part.label} {part.graph or ''}" for part in parts]
-        return f"{self.kind}-{hashed(repr(subject))}"
+        return f"{self.kind}-{hash_text(repr(subject))}"
 
 
 _FIGURE = r"\d[\d.,]*(?: ?(?:[µmn]?s|[kMGT]i?B|%)\b)?"
 """A figure with its unit."""
 
 
-def without_figures(text: str) -> str:
+def remove_figures(text: str) -> str:
     """A text without its figures and their units, which is the same in each run of a program."""
     return re.sub(_FIGURE, "", text)
 
 
-def hashed(text: str) -> str:
+def hash_text(text: str) -> str:
     """Eight characters that stand for a text in an id."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
 
@@ -119,12 +119,12 @@ def plural(number: float, noun: str) -> str:
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
-def labels(modules: Iterable[ModuleRecord]) -> str:
+def join_labels(modules: Iterable[ModuleRecord]) -> str:
     """Joins the labels of the graphs in one phrase."""
     return join_words([module.label for module in modules])
 
 
-def slugs(modules: Iterable[ModuleRecord]) -> tuple[str, ...]:
+def list_slugs(modules: Iterable[ModuleRecord]) -> tuple[str, ...]:
     """Returns the distinct slugs of the graphs."""
     return tuple(dict.fromkeys(module.slug for module in modules))
 
@@ -135,12 +135,12 @@ def replay_words(module: ModuleRecord) -> str:
     return f"{units.seconds(times.graph_time_s)} instead of {units.seconds(times.wall_time_s)} ({module.label})"
 
 
-def short_paths(text: str) -> str:
+def shorten_paths(text: str) -> str:
     """Shortens each path with a line number in ``text`` to its folder and file: ``to/file.py:12``. Keeps addresses."""
-    return _BEFORE_LINE.sub(lambda match: _short_path(match[0]), text)
+    return _BEFORE_LINE.sub(lambda match: _shorten_path(match[0]), text)
 
 
-def _short_path(word: str) -> str:
+def _shorten_path(word: str) -> str:
     """Shortens the path at the end of a word, and keeps the quotes and brackets before it."""
     begin = max((match.end() for match in _OPENING.finditer(word)), default=0)
     found = None if word.startswith("//", begin) else _FOLDER_AND_FILE.search(word, begin)
@@ -160,7 +160,7 @@ WAITS_FOR_HOST = ("launch-bound", "host-bound")
 """Bottlenecks with which a faster kernel does not shorten the run."""
 
 
-def bottleneck(module: ModuleRecord) -> str:
+def find_bottleneck(module: ModuleRecord) -> str:
     """Returns the bottleneck of a graph outside its kernels, as far as its own run tells that of the program's calls.
 
     Returns:
@@ -171,10 +171,10 @@ def bottleneck(module: ModuleRecord) -> str:
     times = module.times
     if not times.wall_time_s or times.busy_share is None or module.cuda_graphs:
         return ""
-    if device_of(module.device).runs_on_host:
+    if find_device(module.device).runs_on_host:
         return "host-share" if 1 - times.busy_share >= HOST_SHARE else ""
     if times.busy_share < LAUNCH_BOUND:
-        return "host-bound" if idle_per_launch(module) > LONG_WAIT_S else "launch-bound"
+        return "host-bound" if compute_idle_per_launch(module) > LONG_WAIT_S else "launch-bound"
     if replay_gain_s(module) > (1 - GRAPH_GAIN) * times.wall_time_s:
         return "cuda-graph"
     return "gaps" if times.busy_share < GAPS else ""
@@ -188,14 +188,14 @@ def replay_gain_s(module: ModuleRecord) -> float:
     return max(0.0, times.wall_time_s - times.graph_time_s)
 
 
-def idle_s(module: ModuleRecord) -> float:
+def compute_idle_s(module: ModuleRecord) -> float:
     """Seconds of one iteration in which the device is idle."""
     return (module.times.wall_time_s or 0.0) * max(0.0, 1 - (module.times.busy_share or 0.0))
 
 
-def idle_per_launch(module: ModuleRecord) -> float:
+def compute_idle_per_launch(module: ModuleRecord) -> float:
     """Idle seconds of one iteration divided by the number of its launches."""
-    return idle_s(module) / module.launches if module.launches else 0.0
+    return compute_idle_s(module) / module.launches if module.launches else 0.0
 
 
 # The input of the rules: a run, its kernels with their graphs, and the time that shares refer to.
@@ -231,7 +231,7 @@ class CostedKernel:
 
     @property
     def device(self) -> Device:
-        return device_of(self.module.device)
+        return find_device(self.module.device)
 
     @property
     def place(self) -> KernelPlace:
@@ -265,17 +265,17 @@ class RunEvidence:
     @cached_property
     def in_step(self) -> bool:
         """Whether costs are those of the program's step. A graph's run by itself then says nothing about waiting."""
-        return step_of(self.run) is not None
+        return find_step(self.run) is not None
 
     @cached_property
     def whole(self) -> Whole:
-        return Whole(whole_time_s(self.run))
+        return Whole(compute_whole_time_s(self.run))
 
     @cached_property
     def rows(self) -> Rows:
         """All kernels, the most expensive first; of a program's step those that it runs."""
         rows = [
-            CostedKernel(module, kernel, cost_of(self.run, module, kernel))
+            CostedKernel(module, kernel, compute_cost(self.run, module, kernel))
             for module in self.run.modules
             for kernel in module.kernels
         ]
@@ -290,15 +290,19 @@ class RunEvidence:
         They belong to graphs in which the device does not wait for the host. Of a program's step they are all kernels;
         ``rule_table`` says which advice holds while the host sets the pace.
         """
-        return self.rows if self.in_step else [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
+        return (
+            self.rows
+            if self.in_step
+            else [row for row in self.rows if find_bottleneck(row.module) not in WAITS_FOR_HOST]
+        )
 
     @cached_property
     def _by_bottleneck(self) -> dict[str, list[ModuleRecord]]:
         groups: dict[str, list[ModuleRecord]] = {}
         if self.in_step:
             return groups
-        for module in sorted(self.run.modules, key=lambda module: weight_s(self.run, module), reverse=True):
-            groups.setdefault(bottleneck(module), []).append(module)
+        for module in sorted(self.run.modules, key=lambda module: compute_weight_s(self.run, module), reverse=True):
+            groups.setdefault(find_bottleneck(module), []).append(module)
         return groups
 
     def graphs_with(self, kind: str) -> list[ModuleRecord]:
@@ -320,7 +324,7 @@ def time_of(rows: Iterable[CostedKernel]) -> float:
     return sum(row.cost.time_s for row in rows)
 
 
-def gain_of(rows: Iterable[CostedKernel]) -> float:
+def sum_gain_limits(rows: Iterable[CostedKernel]) -> float:
     """Sums the gain limits of the kernels: seconds of the step, or of one iteration of each graph."""
     return sum(row.cost.gain_limit_s or 0.0 for row in rows)
 
@@ -338,7 +342,7 @@ def worth_naming(evidence: RunEvidence, rows: Rows) -> tuple[Rows, str]:
     each = f"less than {100 * LEAST_GAIN:g}% of {'a step' if evidence.in_step else 'the whole time'}"
     if len(others) == 1:
         return named, f". Left out is 1 more, because it could save {each}"
-    together = evidence.whole.format(gain_of(others))
+    together = evidence.whole.format(sum_gain_limits(others))
     return named, f". Left out are {len(others)} more, because each could save {each}: {together} together"
 
 
@@ -360,7 +364,7 @@ def is_addend_copy(kernel: Kernel) -> bool:
     return kernel.operator == "aten.addmm" and "direct_copy_kernel" in kernel.name and own
 
 
-def finding_of(
+def make_finding(
     kind: str,
     text: str,
     rows: Rows,
@@ -383,7 +387,7 @@ def finding_of(
     return Finding(
         kind,
         text,
-        slugs(row.module for row in rows),
+        list_slugs(row.module for row in rows),
         tuple(row.place for row in rows),
         level,
         sum(seconds * row.cost.repeats for row, seconds in saved),
@@ -392,12 +396,12 @@ def finding_of(
     )
 
 
-def of_kernel(row: CostedKernel) -> float:
+def assume_without_kernel(row: CostedKernel) -> float:
     """All seconds of a row's cost."""
     return row.cost.time_s
 
 
-def to_its_roof(row: CostedKernel) -> float:
+def assume_at_roof(row: CostedKernel) -> float:
     """The seconds of a row's cost that it would save at its roof."""
     return row.cost.gain_limit_s or 0.0
 
@@ -410,18 +414,18 @@ def is_max_autotuned(run: Run, rows: Iterable[CostedKernel]) -> bool:
 # Rewrites the command of a run with other options, so that the user can run it again.
 
 
-_OPTIONS = {one.name: one.option for one in option_fields(BreakdownRequest)}
+_OPTIONS = {one.name: one.option for one in list_option_fields(BreakdownRequest)}
 
 SHARED = {
     name: "/" in one.option.names[-1]
-    for one in option_fields(ModesRequest)
+    for one in list_option_fields(ModesRequest)
     if one.name in _OPTIONS and one.name not in ("output", "force")
     for name in one.option.names[-1].split("/")
 }
 """The options that ``breakdown`` and ``modes`` both have, and whether they are switches without a value."""
 
 
-def command_again(run: Run, *, elsewhere: bool = False, **changes: object) -> str:
+def repeat_command(run: Run, *, elsewhere: bool = False, **changes: object) -> str:
     """Returns the command of a run with other options, or an empty string if the command cannot be parsed.
 
     Args:
@@ -433,10 +437,10 @@ def command_again(run: Run, *, elsewhere: bool = False, **changes: object) -> st
     if not begin:
         return ""
     for name, value in changes.items():
-        options = options if isinstance(value, bool) else _without(options, _OPTIONS[name].name)
+        options = options if isinstance(value, bool) else _leave_out_option(options, _OPTIONS[name].name)
     if elsewhere:
         for dropped in _OPTIONS["output"].names:
-            options = _without(options, dropped)
+            options = _leave_out_option(options, dropped)
         options = [word for word in options if word != "--force"]
     elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
         options = ["--force", *options]
@@ -447,10 +451,10 @@ def command_again(run: Run, *, elsewhere: bool = False, **changes: object) -> st
 
 def retune_command(place: str, retune: RetuneRequest) -> str:
     """The command that retunes kernels of a RUN, whose path is as a shell reads it."""
-    return f"inductor-bench breakdown {place} {shlex.join(option_words(retune))}"
+    return f"inductor-bench breakdown {place} {shlex.join(list_option_words(retune))}"
 
 
-def modes_command(run: Run, setting: str = "", modes: Sequence[str] = ()) -> str:
+def write_modes_command(run: Run, setting: str = "", modes: Sequence[str] = ()) -> str:
     """The command that measures a run's program with a setting and without, or in several modes.
 
     Empty if the run has no program, or its command cannot be parsed.
@@ -462,7 +466,7 @@ def modes_command(run: Run, setting: str = "", modes: Sequence[str] = ()) -> str
     mode = run.request.mode or "default"
     compared = ["--mode", mode, "--with", f"{mode},{setting}"] if setting else []
     compared += [word for one in modes for word in ("--mode", one)]
-    return shlex.join([*begin[:-1], "modes", *target, *_shared(options), *compared, *rest])
+    return shlex.join([*begin[:-1], "modes", *target, *_keep_shared_options(options), *compared, *rest])
 
 
 def _split(run: Run) -> tuple[list[str], list[str], list[str]]:
@@ -478,7 +482,7 @@ def _split(run: Run) -> tuple[list[str], list[str], list[str]]:
     return words[:verb], words[verb:end], words[end:]
 
 
-def _shared(options: Sequence[str]) -> Iterator[str]:
+def _keep_shared_options(options: Sequence[str]) -> Iterator[str]:
     """The options that ``modes`` has, too, with their values."""
     for place, word in enumerate(options):
         name, _, value = word.partition("=")
@@ -488,7 +492,7 @@ def _shared(options: Sequence[str]) -> Iterator[str]:
             yield from options[place + 1 : place + 2]
 
 
-def _without(words: list[str], option: str) -> list[str]:
+def _leave_out_option(words: list[str], option: str) -> list[str]:
     kept: list[str] = []
     skip = False
     for word in words:
@@ -512,7 +516,7 @@ def apply_command(place: str, program: str, *options: str) -> str:
     return " ".join(["inductor-bench apply", place, *options, "--", program or "python train.py"])
 
 
-def program_words(request: BreakdownRequest) -> str:
+def list_program_words(request: BreakdownRequest) -> str:
     """The command line of a request's program; empty if it is a factory, a named model or no program."""
     if request.kind == "command":
         return shlex.join(request.arguments)

@@ -6,32 +6,42 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ... import units
-from ...devices.table import common_device
+from ...devices.table import find_common_device
 from ...records.base import Category
 from ...records.module import ModuleRecord
 from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, KINDS, OPTIMIZER, Program, Run
 from ..step_costs import (
     GENERATED_KERNELS,
+    compute_idle_share,
+    compute_weight_s,
+    compute_whole_time_s,
+    find_module_time_s,
+    find_step,
     host_sets_pace,
-    idle_labels,
-    idle_share,
     is_simulated,
     is_uncompiled,
-    kernels_save,
-    module_time_s,
-    part_time_s,
-    parts_of,
+    is_worth_faster_kernels,
+    list_parts,
     runs_on_host,
-    step_of,
-    weight_s,
-    whole_time_s,
+    sum_idle_by_label,
+    sum_part_times_s,
 )
-from .compile_findings import recompilations, recompiles_often
-from .doubts import disturbed, disturbed_graphs
-from .finding import CAUTION, LIBRARY, UNTUNABLE, WAITS_FOR_HOST, Finding, RunEvidence, bottleneck, gain_of, plural
-from .graph_findings import cuda_graph, host_bound, launch_bound
-from .precision_findings import full_float32
-from .step_phrases import step_words
+from .compile_findings import find_recompilations, recompiles_often
+from .doubts import find_disturbed, find_disturbed_graphs
+from .finding import (
+    CAUTION,
+    LIBRARY,
+    UNTUNABLE,
+    WAITS_FOR_HOST,
+    Finding,
+    RunEvidence,
+    find_bottleneck,
+    plural,
+    sum_gain_limits,
+)
+from .graph_findings import find_faster_replays, find_host_bound_graphs, launch_bound
+from .precision_findings import find_full_float32
+from .step_phrases import describe_step
 
 LEAST = 0.005
 """Smallest share of the step that the first line names."""
@@ -43,39 +53,52 @@ LEAST_GAIN = 0.01
 """Smallest possible saving that the first line reports, as a share of the step, or of the graphs' time without one."""
 
 
-def step_headline(run: Run) -> Finding | None:
+def write_step_headline(run: Run) -> Finding | None:
     """Returns the first line about the program's step; ``None`` if no step was profiled."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None:
         return None
-    lead, work = _lead(run, program), work_words(run)
-    busy, idle = 1 - idle_share(run), f"idle {idle_words(run)}" if idle_share(run) >= LEAST else ""
+    lead, work = _write_lead(run, program), describe_work(run)
+    busy, idle = (
+        1 - compute_idle_share(run),
+        f"idle {describe_idle_time(run)}" if compute_idle_share(run) >= LEAST else "",
+    )
     if runs_on_host(run):
-        return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
+        return Finding(
+            "step", ". ".join(filter(None, [f"{lead}: {_join_words(work, idle)}", _describe_program_savings(run)]))
+        )
     if program.others is not None:
         text = f"{lead}: GPU shared with another program, busy {units.whole_percent(busy)} with this one: "
-        rest = f"idle or another's {units.whole_percent(idle_share(run))} ({_idle_time(run)})" if idle else ""
-        return Finding("step", text + _joined(work, rest))
+        rest = (
+            f"idle or another's {units.whole_percent(compute_idle_share(run))} ({_describe_graph_idle_time(run)})"
+            if idle
+            else ""
+        )
+        return Finding("step", text + _join_words(work, rest))
     if host_sets_pace(run):
-        text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
-        kernels = KERNELS_LATER if is_simulated(run) and not kernels_save(run) else ""
-        return Finding("step", ". ".join(filter(None, [text, _simulated_savings(run), kernels])))
-    bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
-    savings = _simulated_savings(run) if program.predictions else _program_savings(run)
+        text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_join_words(idle, work)}"
+        kernels = KERNELS_LATER if is_simulated(run) and not is_worth_faster_kernels(run) else ""
+        return Finding("step", ". ".join(filter(None, [text, _list_simulated_savings(run), kernels])))
+    bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_join_words(work, idle)}"
+    savings = _list_simulated_savings(run) if program.predictions else _describe_program_savings(run)
     return Finding("step", ". ".join(filter(None, [bound, savings])))
 
 
-def _lead(run: Run, program: Program) -> str:
+def _write_lead(run: Run, program: Program) -> str:
     """The step, and why it holds no compiled graph."""
-    return f"{step_words(program)}; {_nothing_compiled(run)}. The step" if is_uncompiled(run) else step_words(program)
+    return (
+        f"{describe_step(program)}; {_explain_nothing_compiled(run)}. The step"
+        if is_uncompiled(run)
+        else describe_step(program)
+    )
 
 
-def _nothing_compiled(run: Run) -> str:
+def _explain_nothing_compiled(run: Run) -> str:
     why = run.capture.uncompiled
     return f"nothing is compiled: {why}" if why else "nothing is compiled"
 
 
-def _joined(*parts: str) -> str:
+def _join_words(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
@@ -101,13 +124,13 @@ _SAVED_BY = {
 """What a first line calls the changes of findings."""
 
 
-def _simulated_savings(run: Run) -> str:
+def _list_simulated_savings(run: Run) -> str:
     """``Could save: CUDA graphs 8.9%, TF32 4.1% (simulated)``; empty if little could be saved."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None:
         return ""
     words = _SAVED_BY | {
-        GENERATED_KERNELS: common_device(module.device for module in run.modules).words.generated_at_peaks
+        GENERATED_KERNELS: find_common_device(module.device for module in run.modules).words.generated_at_peaks
     }
     largest: dict[str, float] = {}
     for one in program.predictions:
@@ -118,15 +141,15 @@ def _simulated_savings(run: Run) -> str:
     return f"Could save: {', '.join(named)} (simulated, each by itself)" if named else ""
 
 
-def _program_savings(run: Run) -> str:
+def _describe_program_savings(run: Run) -> str:
     """``Could save: …``; empty if little could be saved, or if a busy machine disturbed the kernels' times."""
-    if disturbed_graphs(run):
+    if find_disturbed_graphs(run):
         return ""
     evidence = RunEvidence(run)
-    products_s = sum(finding.gain_s for finding in full_float32(evidence)) if runs_on_host(run) else 0.0
+    products_s = sum(finding.gain_s for finding in find_full_float32(evidence)) if runs_on_host(run) else 0.0
     gains = {
         "products in bfloat16": products_s,
-        common_device(module.device for module in run.modules).words.generated_at_peaks: gain_of(
+        find_common_device(module.device for module in run.modules).words.generated_at_peaks: sum_gain_limits(
             row for row in evidence.rows if row.kernel.category not in UNTUNABLE
         ),
     }
@@ -140,7 +163,7 @@ WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"
 _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
 
 
-def headline(run: Run) -> Finding | None:
+def write_first_line(run: Run) -> Finding | None:
     """Selects or makes the most important finding about a run.
 
     Returns:
@@ -149,59 +172,62 @@ def headline(run: Run) -> Finding | None:
         host-bound finding if it concerns most of the program's time; else the parts of the time with possible savings.
         ``None`` if nothing was measured.
     """
-    if (step := step_headline(run)) is not None:
-        return disturbed(run) or step
-    found, why = _recompiled_often(run) or _of_graphs(run), _unprofiled(run)
+    if (step := write_step_headline(run)) is not None:
+        return find_disturbed(run) or step
+    found, why = (
+        _describe_frequent_recompilation(run) or _write_headline_of_graphs(run),
+        _write_unprofiled_headline(run),
+    )
     if found is None and run.program is not None and is_uncompiled(run):
-        return Finding("step", f"{why}; {_nothing_compiled(run)}")
+        return Finding("step", f"{why}; {_explain_nothing_compiled(run)}")
     if found is None or not why:
         return found
     graphs = "" if found.kind == "recompiles" else "its graphs by themselves: "
     return replace(found, text=f"{why}; {graphs}{found.text}")
 
 
-def _unprofiled(run: Run) -> str:
+def _write_unprofiled_headline(run: Run) -> str:
     """The step that was not profiled, and why; empty if no program was observed."""
     if run.program is None:
         return f"no step was timed ({run.capture.no_steps})" if run.capture.no_steps else ""
     why = f" ({run.program.unprofiled})" if run.program.unprofiled else ""
-    return f"{step_words(run.program)}, not profiled{why}"
+    return f"{describe_step(run.program)}, not profiled{why}"
 
 
-def _recompiled_often(run: Run) -> Finding | None:
+def _describe_frequent_recompilation(run: Run) -> Finding | None:
     """The recompilations of a program whose steps did not settle for them."""
     if run.program is None or not recompiles_often(run):
         return None
-    return next((one for one in recompilations(RunEvidence(run)) if one.level == CAUTION), None)
+    return next((one for one in find_recompilations(RunEvidence(run)) if one.level == CAUTION), None)
 
 
-def _of_graphs(run: Run) -> Finding | None:
-    measured = [module for module in run.modules if module_time_s(module)]
+def _write_headline_of_graphs(run: Run) -> Finding | None:
+    measured = [module for module in run.modules if find_module_time_s(module)]
     if not measured:
         return None
-    if (busy := disturbed(run)) is not None:
+    if (busy := find_disturbed(run)) is not None:
         return busy
-    whole = sum(weight_s(run, module) for module in measured)
+    whole = sum(compute_weight_s(run, module) for module in measured)
     evidence = RunEvidence(run)
-    for finding in (*launch_bound(evidence), *host_bound(evidence)):
+    for finding in (*launch_bound(evidence), *find_host_bound_graphs(evidence)):
         concerned = [module for module in measured if module.slug in finding.modules]
-        if 2 * sum(weight_s(run, module) for module in concerned) >= whole:
+        if 2 * sum(compute_weight_s(run, module) for module in concerned) >= whole:
             return finding
     graphs = f"; {WITHOUT_GRAPHS}" if any(module.cuda_graphs for module in measured) else ""
-    return Finding("parts", f"{_parts(measured, run)}{graphs}. {_savings(run, whole)}".rstrip(". "))
+    return Finding("parts", f"{_describe_parts(measured, run)}{graphs}. {_describe_savings(run, whole)}".rstrip(". "))
 
 
-def _savings(run: Run, whole: float) -> str:
+def _describe_savings(run: Run, whole: float) -> str:
     """Returns ``Could save: generated kernels at their peaks 12.6% (upper bound), CUDA graphs 4.8% (measured)``."""
     peaks = sum(
         (kernel.roof.gain_limit_s or 0.0) * (module.program_calls or 1)
         for module in run.modules
-        if bottleneck(module) not in WAITS_FOR_HOST
+        if find_bottleneck(module) not in WAITS_FOR_HOST
         for kernel in module.kernels
         if kernel.category not in UNTUNABLE
     )
-    graphs = sum(finding.gain_s for finding in cuda_graph(RunEvidence(run)))
-    kind = common_device(module.device for module in run.modules).words.generated_at_peaks
+    graphs = sum(finding.gain_s for finding in find_faster_replays(RunEvidence(run)))
+    kind = find_common_device(module.device for module in run.modules).words.generated_at_peaks
     savings = [(peaks / whole, kind, "upper bound"), (graphs / whole, "CUDA graphs", "measured")]
     words = [
         f"{name} {units.percent(share)} ({how})"
@@ -211,10 +237,10 @@ def _savings(run: Run, whole: float) -> str:
     return f"Could save: {', '.join(words)}" if words else ""
 
 
-def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
+def _describe_parts(modules: Sequence[ModuleRecord], run: Run) -> str:
     """Returns ``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6% (3.74 ms)``."""
-    whole = whole_time_s(run)
-    words = common_device(module.device for module in modules).words
+    whole = compute_whole_time_s(run)
+    words = find_common_device(module.device for module in modules).words
     library = _time(modules, LIBRARY)
     data = _time(modules, _DATA)
     every = sum(total.time_s for module in modules for total in module.categories)
@@ -243,15 +269,15 @@ def _time(modules: Sequence[ModuleRecord], categories: Sequence[Category]) -> fl
     return sum(total.time_s for module in modules for total in module.categories if total.name in categories)
 
 
-def work_words(run: Run) -> str:
+def describe_work(run: Run) -> str:
     """Returns the working parts with their shares: ``Block.forward 38%, AdamW 21%, eager operators 12%``."""
     whole = run.program.step_time_s if run.program else 0.0
     named: dict[str, float] = {}
-    for part in parts_of(run, GRAPH, OPTIMIZER):
+    for part in list_parts(run, GRAPH, OPTIMIZER):
         named[part.label] = named.get(part.label, 0.0) + part.time_s
-    named["eager operators"] = part_time_s(run, EAGER)
-    named["exposed collectives"] = part_time_s(run, COLLECTIVE)
-    named["copies"] = part_time_s(run, COPY)
+    named["eager operators"] = sum_part_times_s(run, EAGER)
+    named["exposed collectives"] = sum_part_times_s(run, COLLECTIVE)
+    named["copies"] = sum_part_times_s(run, COPY)
     for part in run.program.parts if run.program else ():
         if part.kind not in KINDS:  # of a newer version
             named[part.kind] = named.get(part.kind, 0.0) + part.time_s
@@ -263,15 +289,18 @@ def work_words(run: Run) -> str:
     return ", ".join([*words, f"{len(shown) - most} more {units.whole_percent(rest / whole)}"] if rest else words)
 
 
-def idle_words(run: Run) -> str:
+def describe_idle_time(run: Run) -> str:
     """The idle time with what the host did, the longest first: ``37% (7.40 ms; Python 20%, launching 12%)``."""
     whole = run.program.step_time_s if run.program else 0.0
-    labels = [(label, seconds / whole) for label, seconds in idle_labels(run).items() if whole]
+    labels = [(label, seconds / whole) for label, seconds in sum_idle_by_label(run).items() if whole]
     shown = [(label, share) for label, share in labels if share >= LEAST][:2]
     named = [f"{label} {units.whole_percent(share)}" for label, share in shown]
     doing = labels[0][0] if len(labels) == 1 else ", ".join(named)
-    return f"{units.whole_percent(idle_share(run))} ({'; '.join(filter(None, (_idle_time(run), doing)))})"
+    return (
+        f"{units.whole_percent(compute_idle_share(run))} "
+        f"({'; '.join(filter(None, (_describe_graph_idle_time(run), doing)))})"
+    )
 
 
-def _idle_time(run: Run) -> str:
-    return units.seconds(part_time_s(run, IDLE))
+def _describe_graph_idle_time(run: Run) -> str:
+    return units.seconds(sum_part_times_s(run, IDLE))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ... import units
 from ...records.module import ModuleRecord
 from ...records.run import Run
-from ..step_costs import whole_time_s
+from ..step_costs import compute_whole_time_s
 from .compile_findings import recompiles_often
 from .finding import (
     CUDA_GRAPH_MODES,
@@ -16,13 +16,13 @@ from .finding import (
     Finding,
     Rule,
     RunEvidence,
-    idle_per_launch,
-    idle_s,
+    compute_idle_per_launch,
+    compute_idle_s,
+    join_labels,
     join_words,
-    labels,
+    list_slugs,
     replay_gain_s,
     replay_words,
-    slugs,
 )
 
 # Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
@@ -51,14 +51,14 @@ def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
             ratio = (times.wall_time_s or 0.0) / (times.graph_time_s or 1.0)
             text += f"; as one CUDA graph {units.seconds(times.graph_time_s)} ({ratio:.1f}x)"
     else:
-        text = f"{_graph_count(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
-        text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
-    text += _graph_advice(graphs, faster, run.request.mode)
-    gain = sum((replay_gain_s(m) if m.times.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
-    yield Finding("launch-bound", f"{text}. Until then faster kernels save little", slugs(graphs), gain_s=gain)
+        text = f"{_count_graphs(graphs, run)} are launch-bound: the GPU works {_describe_busy_share(graphs)}"
+        text += f"; as one CUDA graph {_describe_replays(faster)}" if faster else ""
+    text += _advise_on_cuda_graph(graphs, faster, run.request.mode)
+    gain = sum((replay_gain_s(m) if m.times.graph_time_s else compute_idle_s(m)) * _count_calls(m) for m in graphs)
+    yield Finding("launch-bound", f"{text}. Until then faster kernels save little", list_slugs(graphs), gain_s=gain)
 
 
-def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
+def _advise_on_cuda_graph(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
     if mode in CUDA_GRAPH_MODES:
         return f"; the program replays CUDA graphs (mode='{mode}'), but a graph by itself was timed without them"
     if faster:
@@ -68,105 +68,116 @@ def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: 
     return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
 
 
-def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
+def _count_graphs(graphs: list[ModuleRecord], run: Run) -> str:
     number, every = len(graphs), len(run.modules)
     if number <= 2:
-        return labels(graphs)
+        return join_labels(graphs)
     return f"all {number} graphs" if number == every else f"{number} of {every} graphs"
 
 
-def _busy(graphs: list[ModuleRecord]) -> str:
+def _describe_busy_share(graphs: list[ModuleRecord]) -> str:
     times = [(module.times, module.label) for module in graphs]
     words = [f"{units.whole_percent(t.busy_share)} of {units.seconds(t.wall_time_s)} ({label})" for t, label in times]
     return join_words(words, MOST_NAMED)
 
 
-def _idle_words(module: ModuleRecord) -> str:
+def _describe_idle_time(module: ModuleRecord) -> str:
     return f"{units.whole_percent(1 - (module.times.busy_share or 0))} of {units.seconds(module.times.wall_time_s)}"
 
 
-def _replays(graphs: list[ModuleRecord]) -> str:
+def _describe_replays(graphs: list[ModuleRecord]) -> str:
     words = [replay_words(module) for module in graphs]
     return join_words(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
 
 
-def host_bound(evidence: RunEvidence) -> Iterator[Finding]:
+def find_host_bound_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs in which the GPU waits for the host longer than launches explain."""
     graphs = evidence.graphs_with("host-bound")
     if not graphs:
         return
-    waits = join_words([f"{units.seconds(idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
+    waits = join_words([f"{units.seconds(compute_idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
     text = (
-        f"{labels(graphs)} {_verb(graphs, 'waits', 'wait')} for the host: the GPU works {_busy(graphs)}, idle "
+        f"{join_labels(graphs)} {_choose_verb(graphs, 'waits', 'wait')} for the host: the GPU "
+        f"works {_describe_busy_share(graphs)}, idle "
         f"{waits} per launch, which is more than launching costs: look in the trace for synchronisation, copies to or "
         "from the host, or slow Python between kernels"
     )
-    yield Finding("host-bound", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+    yield Finding(
+        "host-bound", text, list_slugs(graphs), gain_s=sum(compute_idle_s(m) * _count_calls(m) for m in graphs)
+    )
 
 
-def cuda_graph(evidence: RunEvidence) -> Iterator[Finding]:
+def find_faster_replays(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that are faster as one CUDA graph."""
     graphs = evidence.graphs_with("cuda-graph")
     if not graphs:
         return
     run = evidence.run
     saved = sum(replay_gain_s(module) for module in graphs)
-    if saved < LEAST_SHARE * whole_time_s(run) or run.request.mode in CUDA_GRAPH_MODES:
+    if saved < LEAST_SHARE * compute_whole_time_s(run) or run.request.mode in CUDA_GRAPH_MODES:
         return
     text = (
-        f"as one CUDA graph {_replays(graphs)}, {units.seconds(saved)} less "
-        f"({units.percent(saved / whole_time_s(run))}): try mode='reduce-overhead'"
+        f"as one CUDA graph {_describe_replays(graphs)}, {units.seconds(saved)} less "
+        f"({units.percent(saved / compute_whole_time_s(run))}): try mode='reduce-overhead'"
     )
-    yield Finding("cuda-graph", text, slugs(graphs), gain_s=sum(replay_gain_s(m) * _calls(m) for m in graphs))
+    yield Finding(
+        "cuda-graph", text, list_slugs(graphs), gain_s=sum(replay_gain_s(m) * _count_calls(m) for m in graphs)
+    )
 
 
-def gaps(evidence: RunEvidence) -> Iterator[Finding]:
+def find_gaps(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs with gaps in which the GPU is idle."""
     graphs = evidence.graphs_with("gaps")
     if not graphs:
         return
     run = evidence.run
-    if sum(idle_s(module) for module in graphs) < LEAST_SHARE * whole_time_s(run):
+    if sum(compute_idle_s(module) for module in graphs) < LEAST_SHARE * compute_whole_time_s(run):
         return
-    words = [_idle_words(module) for module in graphs]
+    words = [_describe_idle_time(module) for module in graphs]
     if len(graphs) > 1:
         words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
-    text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {join_words(words, MOST_NAMED)}"
+    text = (
+        f"{join_labels(graphs)} {_choose_verb(graphs, 'leaves', 'leave')} the GPU idle "
+        f"for {join_words(words, MOST_NAMED)}"
+    )
     gap = graphs[0].times.idle
     if len(graphs) == 1 and gap is not None and gap.count:
         text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
-    yield Finding("gaps", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+    yield Finding("gaps", text, list_slugs(graphs), gain_s=sum(compute_idle_s(m) * _count_calls(m) for m in graphs))
 
 
-def host_share(evidence: RunEvidence) -> Iterator[Finding]:
+def find_host_share(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports CPU graphs that spend much of their time outside kernels."""
     graphs = evidence.graphs_with("host-share")
     if not graphs:
         return
-    words = [_idle_words(module) for module in graphs]
+    words = [_describe_idle_time(module) for module in graphs]
     if len(graphs) > 1:
         words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
     text = (
-        f"{labels(graphs)} {_verb(graphs, 'spends', 'spend')} {join_words(words, MOST_NAMED)} outside kernels (the "
+        f"{join_labels(graphs)} {_choose_verb(graphs, 'spends', 'spend')} "
+        f"{join_words(words, MOST_NAMED)} outside kernels (the "
         "Python wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
     )
-    yield Finding("host-share", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+    yield Finding(
+        "host-share", text, list_slugs(graphs), gain_s=sum(compute_idle_s(m) * _count_calls(m) for m in graphs)
+    )
 
 
-def _verb(graphs: Iterable[ModuleRecord], one: str, many: str) -> str:
+def _choose_verb(graphs: Iterable[ModuleRecord], one: str, many: str) -> str:
     return one if len(list(graphs)) == 1 else many
 
 
-def _calls(module: ModuleRecord) -> int:
+def _count_calls(module: ModuleRecord) -> int:
     return module.program_calls or 1
 
 
 RULES = (
     Rule(("launch-bound",), launch_bound),
-    Rule(("host-bound",), host_bound),
-    Rule(("cuda-graph",), cuda_graph),
-    Rule(("gaps",), gaps),
-    Rule(("host-share",), host_share),
+    Rule(("host-bound",), find_host_bound_graphs),
+    Rule(("cuda-graph",), find_faster_replays),
+    Rule(("gaps",), find_gaps),
+    Rule(("host-share",), find_host_share),
 )
 
 

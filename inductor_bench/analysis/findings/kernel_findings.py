@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ... import units
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...records.base import Category
 from ...records.run import COPY, COPYING, GUARDS, PYTHON, Part, ProgramChange, Run
 from ...source.compile_log import HINT
-from ..step_costs import idle_labels, is_uncompiled, parts_of, runs_on_host
+from ..step_costs import is_uncompiled, list_parts, runs_on_host, sum_idle_by_label
 from .finding import (
     ADVICE,
     CAUTION,
@@ -29,25 +29,25 @@ from .finding import (
     Rows,
     Rule,
     RunEvidence,
-    finding_of,
-    gain_of,
+    assume_at_roof,
+    assume_without_kernel,
     is_addend_copy,
     is_layout_copy,
     is_max_autotuned,
+    join_labels,
     join_words,
-    labels,
-    of_kernel,
+    list_slugs,
+    make_finding,
     plural,
-    short_paths,
-    slugs,
+    shorten_paths,
+    sum_gain_limits,
     time_of,
-    to_its_roof,
     worth_naming,
 )
-from .precision_findings import processor_rows
-from .program_findings import idle_parts
-from .step_findings import gradient_copies, spots
-from .step_phrases import line_words, origin_words, share_words
+from .precision_findings import list_processor_rows
+from .program_findings import list_idle_parts
+from .step_findings import describe_spots, find_gradient_copies
+from .step_phrases import format_share, name_line, name_origins
 
 # Rules about copies to, from and within the device.
 #
@@ -57,7 +57,7 @@ from .step_phrases import line_words, origin_words, share_words
 COPIES = 0.03  # share of the whole time from which copies within the device are reported
 
 
-def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
+def find_host_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies to or from the host."""
     whole = evidence.whole
     host = [row for row in evidence.rows if _is_host_copy(row) and not is_pageable(row)]
@@ -67,29 +67,29 @@ def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
         noun, verb = ("copy", "takes") if times == "1" else ("copies", "take")
         text = f"{times} {noun} to or from the host {verb} {whole.format(time_of(host))}"
         text += ", from pageable memory, which makes the host wait" if pageable else ""
-        yield finding_of("host-copies", text, host, saves_s=of_kernel)
+        yield make_finding("host-copies", text, host, saves_s=assume_without_kernel)
 
 
-def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
+def find_device_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies within the device: of graphs, and of eager operators with their lines."""
     whole = evidence.whole
     copies = [row for row in evidence.critical_rows if row.kernel.category is Category.COPY]
     device = [row for row in copies if not _is_host_copy(row) and not is_addend_copy(row.kernel)]
-    parts = [] if any(gradient_copies(evidence)) else parts_of(evidence.run, COPY)
+    parts = [] if any(find_gradient_copies(evidence)) else list_parts(evidence.run, COPY)
     parts = [part for part in parts if part.label == "device to device"]
     time_s = time_of(device) + sum(part.time_s for part in parts)
     if whole.part(time_s) < COPIES:
         return
     within = list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator))
-    within += list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
+    within += list(dict.fromkeys(name_line(part.source) for part in parts if part.source))
     text = f"copies within the device take {whole.format(time_s)}"
     text += f", made by {join_words(within, 3)}" if within else ""
-    found = finding_of("copies", text, device, saves_s=of_kernel)
+    found = make_finding("copies", text, device, saves_s=assume_without_kernel)
     assumed = replace(found.assumed, parts=tuple(parts))
     yield replace(found, gain_s=found.gain_s + sum(part.time_s for part in parts), assumed=assumed)
 
 
-def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
+def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports products whose addend, such as a residual or a bias, is copied into their output before."""
     whole, rows = evidence.whole, [row for row in evidence.critical_rows if is_addend_copy(row.kernel)]
     if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
@@ -103,10 +103,12 @@ def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     )
     if not is_max_autotuned(evidence.run, rows):
         text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend in place"
-    yield finding_of("copied-addends", text, rows, saves_s=of_kernel, changes=tuning_changes(evidence.run, rows))
+    yield make_finding(
+        "copied-addends", text, rows, saves_s=assume_without_kernel, changes=list_tuning_changes(evidence.run, rows)
+    )
 
 
-def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
+def find_padded_products(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels that only copy matrices into larger ones, which Inductor does for faster products."""
     whole, rows = evidence.whole, [row for row in evidence.critical_rows if row.kernel.origin.padded_sides]
     if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
@@ -119,7 +121,7 @@ def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
         f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the products that follow; a size of "
         f"{larger} in the model, such as a padded vocabulary, needs no copies"
     )
-    yield finding_of("padded-products", text, rows, saves_s=of_kernel)
+    yield make_finding("padded-products", text, rows, saves_s=assume_without_kernel)
 
 
 def _is_host_copy(row: CostedKernel) -> bool:
@@ -137,7 +139,7 @@ TUNED = "max-autotune-no-cudagraphs"
 NARROW = 0.75  # number of blocks per multiprocessor below which part of the GPU is idle
 
 
-def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+def find_kernels_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels far from the memory or matrix roof. Tuning may make them faster."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     for bound, roof in (("memory", "of the DRAM bandwidth"), ("compute", "of the matrix rate")):
@@ -151,27 +153,29 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         ]
         low, left_out = worth_naming(evidence, far)
         low.sort(key=lambda row: -(row.cost.gain_limit_s or 0.0))
-        if whole.part(gain_of(low)) < LEAST_SHARE:
+        if whole.part(sum_gain_limits(low)) < LEAST_SHARE:
             continue
         verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
         text = (
             f"{plural(len(low), 'generated kernel')} {verb} less than {FAR_FROM_ROOF:.0%} {roof}: at 100% {they} would "
-            f"take {whole.format(gain_of(low))} less, an upper bound"
+            f"take {whole.format(sum_gain_limits(low))} less, an upper bound"
         )
         if all(row.device.suggests_tuning for row in low):
             tunes = f"mode='max-autotune-no-cudagraphs' tunes {them}"
             text += f"; {MORE_CONFIGS if is_max_autotuned(run, low) else tunes}"
         text += left_out
-        yield finding_of(f"below-{bound}-limit", text, low, saves_s=to_its_roof, changes=tuning_changes(run, low))
+        yield make_finding(
+            f"below-{bound}-limit", text, low, saves_s=assume_at_roof, changes=list_tuning_changes(run, low)
+        )
 
 
-def tuning_changes(run: Run, rows: Rows) -> tuple[ProgramChange, ...]:
+def list_tuning_changes(run: Run, rows: Rows) -> tuple[ProgramChange, ...]:
     """The mode that tunes generated kernels and products, unless it is on, or their device has nothing to tune."""
     tunes = all(row.device.suggests_tuning for row in rows) and not is_max_autotuned(run, rows)
     return (ProgramChange("compile", "mode", repr(TUNED)),) if tunes else ()
 
 
-def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
+def find_few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels with fewer blocks than the GPU has multiprocessors."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     multiprocessors = run.environment.device.multiprocessors
@@ -199,7 +203,7 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
         """The kernel's time multiplied by the share of idle multiprocessors, an upper bound."""
         return row.cost.time_s * (1 - math.prod(row.kernel.launch.grid) / multiprocessors)
 
-    yield finding_of("few-blocks", text, narrow, saves_s=idle_s)
+    yield make_finding("few-blocks", text, narrow, saves_s=idle_s)
 
 
 # Rules about library calls, which Inductor does not tune.
@@ -212,13 +216,13 @@ SHARE_UNTUNED = 0.1  # share of the whole time from which slow library calls are
 HOTSPOT = 0.2  # share of the whole time from which an operator is reported
 
 
-def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+def find_library_calls_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports library calls far from every roof. Another call, layout or algorithm may be faster.
 
     Those that a processor would compute faster in bfloat16 do not count: ``full-float32`` tells of them.
     """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
-    told = {row.place for row in processor_rows(evidence)}
+    told = {row.place for row in list_processor_rows(evidence)}
     kinds = {
         Category.EXTERN_CONV: ("convolutions", ["torch.backends.cudnn.benchmark=True", "channels_last"]),
         Category.EXTERN_GEMM: ("matrix products", []),
@@ -248,12 +252,12 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             reason = "" if is_chosen else " Inductor does not tune them:"
             text += f";{reason} try {join_words(tries, last='or')}"
         text += left_out
-        yield finding_of(
+        yield make_finding(
             "library-below-limit",
             text,
             low,
-            saves_s=to_its_roof,
-            changes=tuple(_library_changes(tries if replaceable else ())),
+            saves_s=assume_at_roof,
+            changes=tuple(_list_library_changes(tries if replaceable else ())),
         )
 
 
@@ -265,11 +269,11 @@ _LIBRARY_CHANGES = {
 }
 
 
-def _library_changes(tries: Sequence[str]) -> Iterator[ProgramChange]:
+def _list_library_changes(tries: Sequence[str]) -> Iterator[ProgramChange]:
     return (_LIBRARY_CHANGES[one] for one in tries)
 
 
-def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
+def find_layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels of library calls that rearrange or convert tensors."""
     whole = evidence.whole
     copies = [row for row in evidence.critical_rows if is_layout_copy(row.kernel)]
@@ -278,13 +282,13 @@ def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
         operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (
             f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors"
-            f"{origin_words(rows)}: another memory format (channels_last or contiguous) may need less of it"
+            f"{name_origins(rows)}: another memory format (channels_last or contiguous) may need less of it"
         )
         changes = (_LIBRARY_CHANGES["channels_last"],)
-        yield finding_of("layout-copies", text, rows, saves_s=of_kernel, changes=changes)
+        yield make_finding("layout-copies", text, rows, saves_s=assume_without_kernel, changes=changes)
 
 
-def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
+def find_hotspots(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports operators that take much of the time, other than convolutions, matrix products and attention."""
     rows, whole = evidence.critical_rows, evidence.whole
     groups: dict[str, Rows] = {}
@@ -296,7 +300,7 @@ def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
             kernels = plural(len(group), "library kernel")
             took = whole.format(time_of(group))
             text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
-            yield replace(finding_of("hotspot", text, group, saves_s=of_kernel), about=operator)
+            yield replace(make_finding("hotspot", text, group, saves_s=assume_without_kernel), about=operator)
 
 
 # Rules about single launches: short, spilling, unnamed and unsteady kernels.
@@ -307,7 +311,7 @@ def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
 UNSTEADY = 0.25  # spread of the middle half of a kernel's samples, as a share of their median
 
 
-def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+def find_short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports a large number of launches shorter than :data:`SHORT_S`."""
     rows, whole = evidence.critical_rows, evidence.whole
     short = [
@@ -319,10 +323,10 @@ def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
             f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
             "together: fewer and larger ones would help, tuning them would not"
         )
-        yield finding_of("short-kernels", text, short, saves_s=of_kernel)
+        yield make_finding("short-kernels", text, short, saves_s=assume_without_kernel)
 
 
-def spills(evidence: RunEvidence) -> Iterator[Finding]:
+def find_spills(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that spill registers to memory."""
     rows, whole = evidence.rows, evidence.whole
     spilling = [row for row in rows if row.kernel.compiled.spills]
@@ -333,20 +337,20 @@ def spills(evidence: RunEvidence) -> Iterator[Finding]:
             f"(up to {most} a thread): {whole.format(time_of(spilling))}"
         )
         matters = whole.part(time_of(spilling)) >= LEAST_SHARE
-        yield finding_of("spills", text, spilling, ADVICE if matters else NOTE)
+        yield make_finding("spills", text, spilling, ADVICE if matters else NOTE)
 
 
-def unnamed_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+def find_unnamed_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that could not be put into a category."""
     rows, whole = evidence.rows, evidence.whole
     other = [row for row in rows if row.kernel.category is Category.OTHER]
     if whole.part(time_of(other)) >= LEAST_SHARE / 2:
         number = plural(len(other), "kernel")
         text = f"{number} could not be put into a category: {whole.format(time_of(other))}; please report the names"
-        yield finding_of("other", text, other, CAUTION)
+        yield make_finding("other", text, other, CAUTION)
 
 
-def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+def find_unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels whose time varies between iterations."""
     rows, whole = evidence.rows, evidence.whole
 
@@ -365,7 +369,7 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
             "iteration; why was not measured"
         )
         matters = whole.part(time_of(unsteady)) >= SHORT_TIME
-        yield finding_of("unsteady-kernels", text, unsteady, CAUTION if matters else NOTE)
+        yield make_finding("unsteady-kernels", text, unsteady, CAUTION if matters else NOTE)
 
 
 # Rules about compilation: graph breaks, recompilations, disagreement of the two captures, and threads.
@@ -388,7 +392,7 @@ def hinted_options(run: Run) -> tuple[str, ...]:
     return tuple(name for name in HINTED if any(f"config.{name}" in text for text in run.capture.graph_breaks))
 
 
-def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
+def find_graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graph breaks, their reasons, and what Dynamo hints at."""
     breaks = evidence.run.capture.graph_breaks
     if breaks:
@@ -397,22 +401,24 @@ def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
         inside = "" if own else ", in torch's code"
         places: dict[str, list[str]] = {}
         for text in own or breaks:
-            place, reason = _short_reason(text)
+            place, reason = _shorten_reason(text)
             places.setdefault(reason, []).append(place)
         reasons = join_words([": ".join(filter(None, (join_words(at, 3), reason))) for reason, at in places.items()], 2)
         hints = list(dict.fromkeys(_short(text.partition(HINT)[2].rstrip("."), MOST_HINT) for text in own))
         said = join_words([hint for hint in hints if hint][:2], 2)
         hinted = f". Dynamo's hint: {said}" if said else ""
-        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{hinted}{_cost_between_graphs(evidence)}"
+        text = (
+            f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{hinted}{_describe_cost_between_graphs(evidence)}"
+        )
         changes = tuple(
             ProgramChange("setting", f"{DYNAMO_CONFIG}{name}", "True") for name in hinted_options(evidence.run)
         )
         yield Finding("graph-breaks", text, level=CAUTION if own else NOTE, changes=changes)
 
 
-def _cost_between_graphs(evidence: RunEvidence) -> str:
+def _describe_cost_between_graphs(evidence: RunEvidence) -> str:
     """What Python and guards between compiled graphs cost the step; empty if it is little or unknown."""
-    times = idle_labels(evidence.run)
+    times = sum_idle_by_label(evidence.run)
     time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
     if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or is_uncompiled(evidence.run):
         return ""
@@ -427,19 +433,19 @@ def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("capture", text, level=CAUTION)
 
 
-def threads(evidence: RunEvidence) -> Iterator[Finding]:
+def find_single_thread(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports CPU graphs that ran on one thread on a machine with several CPUs."""
     run = evidence.run
-    single = [m for m in run.modules if device_of(m.device).runs_on_host and m.threads == 1]
+    single = [m for m in run.modules if find_device(m.device).runs_on_host and m.threads == 1]
     if single and run.environment.host.cpu_count > 1:
         cpus = f"{run.environment.host.cpu_count} CPUs"
-        text = f"{labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"
-        yield Finding("threads", text, slugs(single), level=CAUTION)
+        text = f"{join_labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"
+        yield Finding("threads", text, list_slugs(single), level=CAUTION)
 
 
-def _short_reason(text: str) -> tuple[str, str]:
+def _shorten_reason(text: str) -> tuple[str, str]:
     """Returns ``file:line`` with a short path, if there is one, and the reason without Dynamo's placeholders."""
-    place, colon, reason = short_paths(" ".join(text.split())).partition(": ")
+    place, colon, reason = shorten_paths(" ".join(text.split())).partition(": ")
     reason = _REASON_NOISE.sub("", reason).strip()
     # The reason may be a headline, a colon and an explanation. Either may hold the information, so both are kept.
     kept = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
@@ -453,7 +459,7 @@ def _short(text: str, most: int) -> str:
 MOST_LINES = 3
 
 
-def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
+def find_pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies to the device from pageable memory, which the driver first copies into memory of its own.
 
     It holds if the trace calls the memory pageable. Both the time of the copies and the device's wait for the host that
@@ -462,23 +468,23 @@ def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     if runs_on_host(run):
         return
-    parts = [part for part in parts_of(run, COPY) if part.label == "host to device" and part.pageable_s > 0]
+    parts = [part for part in list_parts(run, COPY) if part.label == "host to device" and part.pageable_s > 0]
     rows = [row for row in evidence.rows if is_pageable(row)]
     copied_s = sum(part.pageable_s for part in parts) + time_of(rows)
-    idle_s = idle_labels(run).get(COPYING, 0.0)
+    idle_s = sum_idle_by_label(run).get(COPYING, 0.0)
     if not copied_s + idle_s or copied_s + idle_s < LEAST_SHARE * evidence.whole.time_s:
         return
     text = "copies to the device from pageable memory"
     if copied_s:
-        text += f" take {share_words(run, copied_s)}{_where(parts)}"
+        text += f" take {format_share(run, copied_s)}{_describe_places(parts)}"
     if idle_s:
-        waits = f"the device idle for {share_words(run, idle_s)} of a step{spots(run, (COPYING,))}"
+        waits = f"the device idle for {format_share(run, idle_s)} of a step{describe_spots(run, (COPYING,))}"
         text += f"{' and' if copied_s else ''} make the host wait, and keep {waits}"
     text += ": pin the memory (pin_memory=True of the DataLoader, tensor.pin_memory()), and copy with non_blocking=True"
     changes = (ProgramChange("argument", "DataLoader.pin_memory", "True"),)
-    found = finding_of("pageable-copies", text, rows, changes=changes)
+    found = make_finding("pageable-copies", text, rows, changes=changes)
     yield replace(
-        found, gain_s=copied_s + idle_s, assumed=Assumption(parts=tuple(parts), idle=idle_parts(run, COPYING))
+        found, gain_s=copied_s + idle_s, assumed=Assumption(parts=tuple(parts), idle=list_idle_parts(run, COPYING))
     )
 
 
@@ -487,27 +493,27 @@ def is_pageable(row: CostedKernel) -> bool:
     return row.kernel.category is Category.COPY and "HtoD" in row.kernel.name and "Pageable" in row.kernel.name
 
 
-def _where(parts: list[Part]) -> str:
-    lines = list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
+def _describe_places(parts: list[Part]) -> str:
+    lines = list(dict.fromkeys(name_line(part.source) for part in parts if part.source))
     return f" ({join_words(lines, MOST_LINES)})" if lines else ""
 
 
 RULES = (
-    Rule(("below-memory-limit", "below-compute-limit"), below_limit),
-    Rule(("few-blocks",), few_blocks),
-    Rule(("layout-copies",), layout_copies),
-    Rule(("library-below-limit",), library_below_limit),
-    Rule(("hotspot",), hotspots),
-    Rule(("pageable-copies",), pageable_copies, names_host_work=True),
-    Rule(("host-copies",), host_copies),
-    Rule(("copies",), device_copies),
-    Rule(("copied-addends",), copied_addends),
-    Rule(("padded-products",), padded_products),
-    Rule(("short-kernels",), short_kernels),
-    Rule(("spills",), spills),
-    Rule(("other",), unnamed_kernels),
-    Rule(("unsteady-kernels",), unsteady_kernels, is_measurement=True),
-    Rule(("graph-breaks",), graph_breaks),
+    Rule(("below-memory-limit", "below-compute-limit"), find_kernels_below_limit),
+    Rule(("few-blocks",), find_few_blocks),
+    Rule(("layout-copies",), find_layout_copies),
+    Rule(("library-below-limit",), find_library_calls_below_limit),
+    Rule(("hotspot",), find_hotspots),
+    Rule(("pageable-copies",), find_pageable_copies, names_host_work=True),
+    Rule(("host-copies",), find_host_copies),
+    Rule(("copies",), find_device_copies),
+    Rule(("copied-addends",), find_copied_addends),
+    Rule(("padded-products",), find_padded_products),
+    Rule(("short-kernels",), find_short_kernels),
+    Rule(("spills",), find_spills),
+    Rule(("other",), find_unnamed_kernels),
+    Rule(("unsteady-kernels",), find_unsteady_kernels, is_measurement=True),
+    Rule(("graph-breaks",), find_graph_breaks),
     Rule(("capture",), capture_disagreement, is_measurement=True),
-    Rule(("threads",), threads),
+    Rule(("threads",), find_single_thread),
 )

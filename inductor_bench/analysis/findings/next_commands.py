@@ -18,15 +18,15 @@ from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
 from ...records.run import GRAPH, ProgramChange, Run
 from ..step_costs import (
     Cost,
-    cost_of,
+    compute_cost,
+    find_prediction,
+    find_step,
     host_sets_pace,
     is_shared,
     is_uncompiled,
-    kernels_save,
-    parts_of,
-    prediction_of,
+    is_worth_faster_kernels,
+    list_parts,
     runs_on_host,
-    step_of,
 )
 from .finding import (
     ADVICE,
@@ -35,14 +35,14 @@ from .finding import (
     UNTUNABLE,
     Finding,
     apply_command,
-    command_again,
-    modes_command,
-    program_words,
+    list_program_words,
+    repeat_command,
     retune_command,
+    write_modes_command,
 )
-from .first_line import headline
+from .first_line import write_first_line
 from .kernel_findings import DYNAMO_CONFIG
-from .rule_table import findings, saving_s
+from .rule_table import find_saving_s, list_findings
 
 _TUNED = "max-autotune-no-cudagraphs"
 _PROGRAM_FAILURES = ("exit", "program", "nothing-compiled")
@@ -78,17 +78,17 @@ def next_commands(
     if any(failure.stage == "report" for failure in run.failures):
         again = f"inductor-bench report {place}"
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
-    if (lead := headline(run)) is not None and lead.kind == "busy-machine":
-        again = command_again(run)
+    if (lead := write_first_line(run)) is not None and lead.kind == "busy-machine":
+        again = repeat_command(run)
         return (*commands, NextCommand(again, "the same once the machine is idle")) if again else tuple(commands)
-    trials = list(_largest_trial(run, str(folder), files, search))
+    trials = list(_suggest_largest_trial(run, str(folder), files, search))
     if run.modules:
-        commands += _inspection_commands(run, place, sort, files, trials)
-    elif step_of(run) is not None and is_uncompiled(run):
-        commands += [*trials, *_compiling_commands(run)]
+        commands += _suggest_inspection(run, place, sort, files, trials)
+    elif find_step(run) is not None and is_uncompiled(run):
+        commands += [*trials, *_suggest_compiling(run)]
     elif not commands:
         kinds = {failure.kind for failure in run.failures}
-        same = command_again(run) if kinds & {*_PROGRAM_FAILURES, "interrupted", "unfinished"} else ""
+        same = repeat_command(run) if kinds & {*_PROGRAM_FAILURES, "interrupted", "unfinished"} else ""
         if same:
             why = "once the program runs and compiles something" if kinds & {*_PROGRAM_FAILURES} else "starts it again"
             commands.append(NextCommand(same, why))
@@ -97,27 +97,27 @@ def next_commands(
     return tuple({one.command: one for one in commands}.values())  # in the first's place, for the last's reason
 
 
-def _largest_trial(
+def _suggest_largest_trial(
     run: Run, folder: str, files: Container[str] | None, search: Optimization | None
 ) -> Iterator[NextCommand]:
     """Suggests what a search has found, and the command that tries the finding which could save most."""
     if search is not None:
         yield NextCommand(_search_report(folder), "what the search for faster settings found")
-        if (applies := applying_command(run, folder, search)) != "":
+        if (applies := write_applying_command(run, folder, search)) != "":
             yield NextCommand(applies, "runs the program with the settings that are proven")
     if any(failure.kind == ELSEWHERE for failure in run.failures):
         return
-    advice = [(saving_s(one, run), one) for one in findings(run) if one.level == ADVICE]
+    advice = [(find_saving_s(one, run), one) for one in list_findings(run) if one.level == ADVICE]
     saved_s, first = max(advice, key=lambda pair: pair[0], default=(0.0, None))
     command = try_command(run, first, folder, files, search=search) if first and saved_s > 0 else ""
-    if first and command and not (search and proven_rows(first, search)):
+    if first and command and not (search and find_proven_rows(first, search)):
         long = "; it takes up to 20 minutes" if command.startswith("inductor-bench optimize") else ""
         yield NextCommand(command, f"tries what could save most: {first.kind}{long}")
 
 
-def applying_command(run: Run, folder: str, search: Optimization) -> str:
+def write_applying_command(run: Run, folder: str, search: Optimization) -> str:
     """The command that runs the program with what a search in a RUN has proven; empty if there is none."""
-    program = program_words(run.request) if search.winner is not None else ""
+    program = list_program_words(run.request) if search.winner is not None else ""
     return apply_command(shlex.quote(f"{folder}/optimized"), program) if program else ""
 
 
@@ -125,20 +125,20 @@ def _search_report(folder: str) -> str:
     return f"inductor-bench report {shlex.quote(f'{folder}/optimized')}"
 
 
-def _compiling_commands(run: Run) -> Iterator[NextCommand]:
+def _suggest_compiling(run: Run) -> Iterator[NextCommand]:
     """Suggests what to run for a program that compiled nothing, and whose step is explained."""
-    program = program_words(run.request)
+    program = list_program_words(run.request)
     if run.capture.graph_breaks and program:
         yield NextCommand(f"TORCH_LOGS=graph_breaks {program}", "prints the whole stack of each graph break")
-    if again := command_again(run, elsewhere=True):
+    if again := repeat_command(run, elsewhere=True):
         yield NextCommand(again, "the same once torch.compile compiles it, as another run to compare with")
 
 
-def _inspection_commands(
+def _suggest_inspection(
     run: Run, place: str, sort: str, files: Container[str] | None, trials: Sequence[NextCommand]
 ) -> Iterator[NextCommand]:
-    lead = headline(run)
-    if is_shared(run) and (again := command_again(run)):
+    lead = write_first_line(run)
+    if is_shared(run) and (again := repeat_command(run)):
         yield NextCommand(again, "measures again, once no other process uses the GPU")
         return
     if run.peaks is None and any(module.measurement.method != "trace" for module in run.modules):
@@ -151,13 +151,13 @@ def _inspection_commands(
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
     yield from trials
-    yield from _mode_commands(run)
-    yield from _kernel_commands(run, place, files)
-    tunable = kernels_save(run) and any(
-        finding.kind.startswith(("below-", "copied-")) and _TUNED in finding.text for finding in findings(run)
+    yield from _suggest_modes(run)
+    yield from _suggest_kernel_commands(run, place, files)
+    tunable = is_worth_faster_kernels(run) and any(
+        finding.kind.startswith(("below-", "copied-")) and _TUNED in finding.text for finding in list_findings(run)
     )
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
-        again = command_again(run, elsewhere=True, mode=_TUNED)
+        again = repeat_command(run, elsewhere=True, mode=_TUNED)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
 
@@ -166,19 +166,19 @@ WORTH_COMPARING = 0.03
 """Share of the step that a mode of ``torch.compile`` saves, from which a comparison of modes is suggested."""
 
 
-def _mode_commands(run: Run) -> Iterator[NextCommand]:
+def _suggest_modes(run: Run) -> Iterator[NextCommand]:
     """Suggests to measure the mode that saves most of the step, if it is what saves most of all modes and much."""
-    program, predicted = step_of(run), prediction_of(run, "cuda-graphs-unused")
+    program, predicted = find_step(run), find_prediction(run, "cuda-graphs-unused")
     if program is None or predicted is None or predicted.saving_s < WORTH_COMPARING * program.step_time_s:
         return
-    if command := modes_command(run, "", ("default", CUDA_GRAPH_MODES[0])):
+    if command := write_modes_command(run, "", ("default", CUDA_GRAPH_MODES[0])):
         share = units.percent(predicted.saving_s / program.step_time_s)
         yield NextCommand(command, f"measures CUDA graphs on the step; simulated, they save {share}")
 
 
-def _kernel_commands(run: Run, place: str, files: Container[str] | None) -> Iterator[NextCommand]:
+def _suggest_kernel_commands(run: Run, place: str, files: Container[str] | None) -> Iterator[NextCommand]:
     written = [
-        (kernel, cost_of(run, module, kernel))
+        (kernel, compute_cost(run, module, kernel))
         for module in run.modules
         for kernel in module.kernels
         if (kernel.file or "").startswith("kernels/") and (files is None or kernel.file in files)
@@ -186,10 +186,10 @@ def _kernel_commands(run: Run, place: str, files: Container[str] | None) -> Iter
     if any(failure.kind == ELSEWHERE for failure in run.failures):
         return
     if written:
-        best, _ = max(written, key=_potential)
+        best, _ = max(written, key=_compute_potential)
         python = shlex.quote(run.request.python or "python")
         yield NextCommand(f"{python} {place}/{best.file}", "times that kernel by itself")
-    if written and not run.retunes and kernels_save(run) and _is_worth_retuning(run, written):
+    if written and not run.retunes and is_worth_faster_kernels(run) and _is_worth_retuning(run, written):
         rest = "measures nothing else again"
         if _is_proven_here(run):
             rest = "compares the model's steps with the configs and without"
@@ -205,7 +205,7 @@ def _is_proven_here(run: Run) -> bool:
 
 def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool:
     """Whether a retune can win something of the step: on a CPU, generated kernels have to take a part of it."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None or not runs_on_host(run):
         return True
     generated_s = sum(cost.time_s for kernel, cost in kernels if not kernel.category.is_library)
@@ -215,14 +215,16 @@ def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool
 def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     """Suggests commands that put the winners of retunes into the program."""
     winners = [retune for retune in run.retunes if retune.row.verdict == FASTER]
-    if any(retune.switch == CUDNN_SEARCH for retune in winners) and (command := modes_command(run, CUDNN_BENCHMARK)):
+    if any(retune.switch == CUDNN_SEARCH for retune in winners) and (
+        command := write_modes_command(run, CUDNN_BENCHMARK)
+    ):
         yield NextCommand(
             command, "measures cuDNN's search for algorithms on the step; apply does not make this setting"
         )
     cannot_be_proven = any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures)
     if cannot_be_proven or all(retune.row.left_to_user for retune in winners):
         return
-    program = program_words(run.request)
+    program = list_program_words(run.request)
     if run.verification is None and _is_proven_here(run):
         again = retune_command(place, RetuneRequest(winners[0].method, top=1))  # all winners are compared
         yield NextCommand(again, "says what the faster configs save in the model's steps")
@@ -238,7 +240,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         yield NextCommand(apply_command(place, program), "runs the program with the faster configs")
 
 
-def _potential(pair: tuple[Kernel, Cost]) -> tuple[float, float, float]:
+def _compute_potential(pair: tuple[Kernel, Cost]) -> tuple[float, float, float]:
     return pair[1].gain_s or 0.0, pair[1].gain_limit_s or 0.0, pair[1].time_s
 
 
@@ -247,18 +249,18 @@ def _repair_commands(run: Run) -> Iterator[NextCommand]:
     kinds = {failure.kind for failure in run.failures}
     if "timeout" in kinds:
         limit = int(2 * run.request.timeout_s) if run.request.timeout_s else 1200
-        again = command_again(run, timeout_s=limit)
+        again = repeat_command(run, timeout_s=limit)
         if again:
             yield NextCommand(again, "gives it more time")
     if any(_may_succeed_live(run, failure) for failure in run.failures) and not run.request.live:
-        again = command_again(run, live=True)
+        again = repeat_command(run, live=True)
         if again:
             yield NextCommand(again, "profiles inside the program, with its own inputs")
 
 
 def _may_succeed_live(run: Run, failure: Failure) -> bool:
     """Whether a module may be profiled in the program, which is not possible where that replays a CUDA graph."""
-    replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in parts_of(run, GRAPH))
+    replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in list_parts(run, GRAPH))
     return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory") and not replayed
 
 
@@ -313,21 +315,21 @@ AGAIN = "busy-step"
 """The kind of finding for which the same command is to be repeated on an idle machine."""
 
 
-def searched_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
+def find_searched_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
     """The settings of a search that do what a finding says."""
-    groups = (_allowed(finding),) if _allowed(finding) else SEARCHED.get(finding.kind, ())
+    groups = (_name_allowed_group(finding),) if _name_allowed_group(finding) else SEARCHED.get(finding.kind, ())
     return tuple(row for row in search.rows if row.group in groups)
 
 
-def _allowed(finding: Finding) -> str:
+def _name_allowed_group(finding: Finding) -> str:
     """The group that has to be allowed before ``optimize`` tries what a finding says; empty if none has to be."""
     asked = (ALLOWED.get((change.setting, change.value.strip("'"))) for change in finding.changes)
     return next(filter(None, asked), "")
 
 
-def proven_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
+def find_proven_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
     """Those of them that are a part of the search's result."""
-    return tuple(row for row in searched_rows(finding, search) if row.state == KEPT and search.winner is not None)
+    return tuple(row for row in find_searched_rows(finding, search) if row.state == KEPT and search.winner is not None)
 
 
 def try_command(
@@ -349,13 +351,13 @@ def try_command(
             other search is named.
     """
     if finding.kind == AGAIN:
-        return command_again(run)
-    if search is not None and folder and proven_rows(finding, search):
-        return applying_command(run, folder, search) or _search_report(folder)
+        return repeat_command(run)
+    if search is not None and folder and find_proven_rows(finding, search):
+        return write_applying_command(run, folder, search) or _search_report(folder)
     command = next(filter(None, (_change_trial(run, change) for change in finding.changes)), "")
     if command or not folder:
         return command
-    allowed = _allowed(finding)
+    allowed = _name_allowed_group(finding)
     set_by_it = bool(allowed or finding.kind in OPTIMIZED_KINDS) or any(
         one.setting in OPTIMIZED or one.setting.endswith(".fused") or one.setting.startswith(DYNAMO_CONFIG)
         for one in finding.changes
@@ -364,25 +366,25 @@ def try_command(
         again = f"inductor-bench optimize {shlex.quote(folder)}{f' --allow {allowed}' if allowed else ''}"
         if search is None:
             return again
-        rows = searched_rows(finding, search)
+        rows = find_searched_rows(finding, search)
         if allowed and any(row.group == allowed and "--allow" in row.reason for row in rows):
             return again
         return f"{again} --budget {search.longer_budget}" if any("--budget" in row.reason for row in rows) else ""
-    return _kernel_trial(run, finding, folder, files) if finding.kind in TUNED_KINDS else ""
+    return _suggest_kernel_trial(run, finding, folder, files) if finding.kind in TUNED_KINDS else ""
 
 
 def _change_trial(run: Run, change: ProgramChange) -> str:
     """Measures a change on the step, if ``modes`` can make it."""
     value = change.value.strip("'")
     if change.kind == "compile" and change.setting == "mode":
-        return modes_command(run, "", tuple(dict.fromkeys((run.request.mode or "default", value))))
+        return write_modes_command(run, "", tuple(dict.fromkeys((run.request.mode or "default", value))))
     if change.kind == "environment":
-        return modes_command(run, f"{change.setting}={value}")
+        return write_modes_command(run, f"{change.setting}={value}")
     switch = SWITCHED.get((change.setting, value), "")
-    return modes_command(run, switch) if switch else ""
+    return write_modes_command(run, switch) if switch else ""
 
 
-def _kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str] | None) -> str:
+def _suggest_kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str] | None) -> str:
     """Retunes the first kernel of a finding that Inductor generated, if the RUN has its file."""
     files = {
         (module.slug, kernel.name): kernel.file or ""

@@ -19,12 +19,12 @@ from .finding import (
     Rows,
     Rule,
     RunEvidence,
-    finding_of,
     join_words,
+    make_finding,
     time_of,
 )
-from .product_findings import reported_rows
-from .step_phrases import origin_words
+from .product_findings import list_reported_rows
+from .step_phrases import name_origins
 
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
 _HALF = ("bfloat16", "float16")
@@ -36,16 +36,16 @@ CALL_S = 25e-6
 (measured: products of 32 to 256 rows, torch 2.13)"""
 
 
-def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
+def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports matrix products in float32 that do not use tensor cores, or a processor's faster products in bfloat16.
 
     Those of an attention that is no fused kernel do not count: ``decomposed-attention`` tells of them.
     """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     if runs_on_host(run):
-        yield from _of_processor(evidence)
+        yield from _find_processor_float32(evidence)
         return
-    of_attention = {row.place for row in reported_rows(evidence)}
+    of_attention = {row.place for row in list_reported_rows(evidence)}
     slow = [
         row
         for row in rows
@@ -57,17 +57,17 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
     ]
     if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
         text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
-        text += origin_words(slow)
-        text += _why_float32(slow, rows, run)
+        text += name_origins(slow)
+        text += _explain_float32(slow, rows, run)
         changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'high'"),)
-        yield finding_of("full-float32", text, slow, saves_s=_beyond_tf32(run), changes=changes)
+        yield make_finding("full-float32", text, slow, saves_s=_find_beyond_tf32(run), changes=changes)
 
 
-def processor_rows(evidence: RunEvidence) -> Rows:
+def list_processor_rows(evidence: RunEvidence) -> Rows:
     """The products that a processor would compute faster in bfloat16, if they take so much that it is reported."""
     if not runs_on_host(evidence.run):
         return []
-    of_attention, saved_s = {row.place for row in reported_rows(evidence)}, _saved_in_bfloat16(evidence.run)
+    of_attention, saved_s = {row.place for row in list_reported_rows(evidence)}, _make_bfloat16_saving(evidence.run)
     rows = [
         row
         for row in evidence.critical_rows
@@ -77,13 +77,18 @@ def processor_rows(evidence: RunEvidence) -> Rows:
     return found if evidence.whole.part(time_of(found)) >= 5 * LEAST_SHARE else []
 
 
-def _of_processor(evidence: RunEvidence) -> Iterator[Finding]:
-    run, whole, slow, saved_s = evidence.run, evidence.whole, processor_rows(evidence), _saved_in_bfloat16(evidence.run)
+def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
+    run, whole, slow, saved_s = (
+        evidence.run,
+        evidence.whole,
+        list_processor_rows(evidence),
+        _make_bfloat16_saving(evidence.run),
+    )
     if run.peaks is None or not slow:
         return
     rates = [run.peaks.matmul_flops[dtype] for dtype in ("float32", "bfloat16")]
     text = (
-        f"matrix products in float32 take {whole.format(time_of(slow))}{origin_words(slow)}, and this processor "
+        f"matrix products in float32 take {whole.format(time_of(slow))}{name_origins(slow)}, and this processor "
         f"multiplies bfloat16 {rates[1] / rates[0]:.1f} times as fast ({' → '.join(map(units.flop_rate, rates))}, "
         "measured): torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, at most "
         f"{whole.format(sum(map(saved_s, slow)))} less; factors then have 7 bits of mantissa instead of 23, so "
@@ -96,14 +101,14 @@ def _of_processor(evidence: RunEvidence) -> Iterator[Finding]:
             "in float32 if sequences are short"
         )
     changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)
-    yield finding_of("full-float32", text, slow, saves_s=saved_s, changes=changes)
+    yield make_finding("full-float32", text, slow, saves_s=saved_s, changes=changes)
 
 
 def _is_float32_attention(row: CostedKernel) -> bool:
     return row.kernel.category is Category.EXTERN_ATTENTION and row.kernel.work.dtype == "float32"
 
 
-def _saved_in_bfloat16(run: Run) -> Callable[[CostedKernel], float]:
+def _make_bfloat16_saving(run: Run) -> Callable[[CostedKernel], float]:
     """What a product saves in bfloat16 at the same share of the peak; its operands are read once more and converted."""
     peaks = run.peaks
     rates = peaks.matmul_flops if peaks is not None else {}
@@ -119,7 +124,7 @@ def _saved_in_bfloat16(run: Run) -> Callable[[CostedKernel], float]:
     return saved_s
 
 
-def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
+def _find_beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
     """What a product saves in TF32: all but the time that its FLOPs take at that peak; half if that is unknown."""
     rates = run.peaks.matmul_flops if run.peaks else {}
 
@@ -132,7 +137,7 @@ def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
     return saved_s
 
 
-def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
+def _explain_float32(slow: Rows, rows: Rows, run: Run) -> str:
     """Returns the cause of the float32 arithmetic, if the record holds it, and a change that avoids it."""
     tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
     products = (*PRODUCTS, Category.TEMPLATE)
@@ -144,4 +149,4 @@ def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
     return f"{beside}: {tf32}"
 
 
-RULES = (Rule(("full-float32",), full_float32),)
+RULES = (Rule(("full-float32",), find_full_float32),)

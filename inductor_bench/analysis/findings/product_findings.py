@@ -13,8 +13,8 @@ from ...records.base import Category
 from ...records.code import SourceLine
 from ...records.module import ShapeGroup
 from ...records.run import BACKWARD, EAGER, GUARDS, LAUNCHING, Part, ProgramChange
-from ..step_costs import graph_use, parts_of, runs_on_host
-from .compile_findings import operator_words
+from ..step_costs import find_graph_use, list_parts, runs_on_host
+from .compile_findings import describe_operator
 from .finding import (
     ADVICE,
     FAR_FROM_ROOF,
@@ -26,15 +26,15 @@ from .finding import (
     Rows,
     Rule,
     RunEvidence,
-    finding_of,
+    assume_at_roof,
     join_words,
+    make_finding,
     plural,
     time_of,
-    to_its_roof,
     worth_naming,
 )
-from .program_findings import WRAPPERS, idle_parts
-from .step_phrases import line_words
+from .program_findings import WRAPPERS, list_idle_parts
+from .step_phrases import name_line
 
 # The sizes of matrix products, from the arguments of their operators.
 
@@ -75,20 +75,20 @@ class Product:
         return self.rows, self.inner, self.columns
 
 
-def tensors_in(text: str) -> list[tuple[str, tuple[int, ...]]]:
+def read_tensors(text: str) -> list[tuple[str, tuple[int, ...]]]:
     """The type and the sizes of each tensor in the text of an operator's arguments."""
     found = (match.group("dtype", "sizes") for match in _TENSOR.finditer(text))
     return [(dtype, tuple(int(size) for size in sizes.split(",") if size)) for dtype, sizes in found]
 
 
-def products_of(rows: Sequence[CostedKernel]) -> list[Product]:
+def list_products(rows: Sequence[CostedKernel]) -> list[Product]:
     """The products of library kernels whose sizes are known."""
-    return [one for row in rows for group in row.kernel.shapes if (one := _product(row, group)) is not None]
+    return [one for row in rows for group in row.kernel.shapes if (one := _read_product(row, group)) is not None]
 
 
-def _product(row: CostedKernel, group: ShapeGroup) -> Product | None:
+def _read_product(row: CostedKernel, group: ShapeGroup) -> Product | None:
     place = _FIRST.get(row.kernel.operator or "")
-    tensors = tensors_in(group.shapes)
+    tensors = read_tensors(group.shapes)
     if row.kernel.category is not Category.EXTERN_GEMM or place is None or not group.operator_calls:
         return None
     if len(tensors) < place + 2:
@@ -99,7 +99,7 @@ def _product(row: CostedKernel, group: ShapeGroup) -> Product | None:
     return Product(row, group, dtype, first[0] if len(first) == 3 else 1, first[-2], first[-1], second[-1])
 
 
-def _rows_of(products: Sequence[Product]) -> Rows:
+def _list_rows(products: Sequence[Product]) -> Rows:
     times: dict[int, float] = {}
     rows: dict[int, CostedKernel] = {}
     for one in products:
@@ -121,7 +121,7 @@ MOSTLY_SMALL = 0.5  # share of the whole time from which the batch of an inferen
 _ALIGN = re.compile(r"align(?P<elements>[124])(?!\d)")
 
 
-def unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
+def find_unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports products whose sizes are no multiple of 16 bytes, in which tensor cores read matrices.
 
     It holds if the name of the kernel says that it reads fewer elements at once, or the product reaches less than three
@@ -129,21 +129,21 @@ def unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
     """
     if runs_on_host(evidence.run):
         return
-    whole, products = evidence.whole, [one for one in products_of(evidence.critical_rows) if one.dtype in BYTES]
-    slow = [one for one in products if _unaligned_sizes(one) and _is_slow(one, products)]
+    whole, products = evidence.whole, [one for one in list_products(evidence.critical_rows) if one.dtype in BYTES]
+    slow = [one for one in products if _list_unaligned_sizes(one) and _is_slow(one, products)]
     time_s = sum(one.time_s for one in slow)
     if not slow or whole.part(time_s) < LEAST_SHARE:
         return
     rates = [rate for one in slow if (rate := one.rate)]
-    aligned = _aligned_rate(slow[0], products)
-    sides = dict.fromkeys(side for one in slow for side in _unaligned_sizes(one))
-    step = _elements(slow[0])
+    aligned = _compute_aligned_rate(slow[0], products)
+    sides = dict.fromkeys(side for one in slow for side in _list_unaligned_sizes(one))
+    step = _count_aligned_elements(slow[0])
     text = (
         f"{plural(len(slow), 'matrix product')} with a size that is no multiple of {step} "
         f"({join_words([str(side) for side in sides], 3)}) {'takes' if len(slow) == 1 else 'take'} "
         f"{whole.format(time_s)}"
     )
-    peak = _peak(evidence, slow[0])
+    peak = _find_peak(evidence, slow[0])
     if rates and peak:
         low, high = units.whole_percent(min(rates) / peak), units.whole_percent(max(rates) / peak)
         text += f", at {low if low == high else f'{low} to {high}'} of the peak"
@@ -155,51 +155,51 @@ def unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
     def saved_s(row: CostedKernel) -> float:
         return sum(saved[id(one)] for one in slow if one.row is row)
 
-    rows = _rows_of(slow)
-    yield finding_of("unaligned-products", text, rows, saves_s=saved_s)
+    rows = _list_rows(slow)
+    yield make_finding("unaligned-products", text, rows, saves_s=saved_s)
 
 
-def _elements(product: Product) -> int:
+def _count_aligned_elements(product: Product) -> int:
     """The number of elements in 16 bytes."""
     return 16 // BYTES[product.dtype]
 
 
-def _unaligned_sizes(product: Product) -> list[int]:
+def _list_unaligned_sizes(product: Product) -> list[int]:
     """Its sizes that are no multiple of 16 bytes; of one row or column nothing is read as a matrix."""
-    return [side for side in product.sides if side % _elements(product) and side > SMALL]
+    return [side for side in product.sides if side % _count_aligned_elements(product) and side > SMALL]
 
 
 def _is_slow(product: Product, every: Sequence[Product]) -> bool:
     found = _ALIGN.search(product.row.kernel.name)
-    if found and int(found["elements"]) < _elements(product):
+    if found and int(found["elements"]) < _count_aligned_elements(product):
         return True
-    aligned = _aligned_rate(product, every)
+    aligned = _compute_aligned_rate(product, every)
     return bool(aligned and product.rate and product.rate < SLOWER * aligned)
 
 
-def _aligned_rate(product: Product, every: Sequence[Product]) -> float | None:
+def _compute_aligned_rate(product: Product, every: Sequence[Product]) -> float | None:
     """The median rate of aligned products of the same type, which are about as large or larger."""
-    flops = _flops(product)
+    flops = _count_flops(product)
     rates = [
         one.rate
         for one in every
-        if one.dtype == product.dtype and one.rate and not _unaligned_sizes(one) and min(one.sides) > SMALL
+        if one.dtype == product.dtype and one.rate and not _list_unaligned_sizes(one) and min(one.sides) > SMALL
         # A much smaller product is slow for another reason.
-        and flops / 4 <= _flops(one) <= 4 * flops and flops >= LEAST_FLOPS
+        and flops / 4 <= _count_flops(one) <= 4 * flops and flops >= LEAST_FLOPS
     ]  # fmt: skip
     return statistics.median(rates) if rates else None
 
 
-def _flops(product: Product) -> float:
+def _count_flops(product: Product) -> float:
     return 2.0 * product.batch * product.rows * product.inner * product.columns
 
 
-def _peak(evidence: RunEvidence, product: Product) -> float | None:
+def _find_peak(evidence: RunEvidence, product: Product) -> float | None:
     rates = evidence.run.peaks.matmul_flops if evidence.run.peaks else {}
     return rates.get(product.row.kernel.work.dtype or "")
 
 
-def small_products(evidence: RunEvidence) -> Iterator[Finding]:
+def find_small_products(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports products of few rows with large matrices: to read the matrix takes the time, whatever the rows.
 
     It holds for products one of whose sizes is at most 16, and whose others are large. It is advice for training, where
@@ -209,19 +209,19 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
     if runs_on_host(evidence.run):
         return
     whole = evidence.whole
-    small = [one for one in products_of(evidence.critical_rows) if _is_small(one)]
+    small = [one for one in list_products(evidence.critical_rows) if _is_small(one)]
     time_s = sum(one.time_s for one in small)
     if whole.part(time_s) < SMALL_TIME:
         return
     most = max(min(one.sides) for one in small)
     trains = any(module.role == "backward" for module in evidence.run.modules)
-    several = any(graph_use(evidence.run, one.row.module).calls >= SEVERAL_CALLS for one in small)
+    several = any(find_graph_use(evidence.run, one.row.module).calls >= SEVERAL_CALLS for one in small)
     grows = trains or several or whole.part(time_s) >= MOSTLY_SMALL
     text = (
         f"matrix products with {'a single row' if most == 1 else f'at most {most} rows'} in one matrix take "
         f"{whole.format(time_s)}: they read large matrices for little work"
     )
-    enough = _rows_at_roofs(evidence, small[0])
+    enough = _compute_rows_at_roofs(evidence, small[0])
     if enough and enough > most:
         text += f"; according to the roofs, a batch of up to about {enough} rows takes as long"
 
@@ -229,14 +229,14 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
         share = 1 - most / enough if enough and enough > most else 0.0
         return share * sum(one.time_s for one in small if one.row is row)
 
-    rows = _rows_of(small)
-    found = finding_of("small-products", text, rows, ADVICE if grows else NOTE, saves_s=saved_s if grows else None)
-    yield _with_fewer_calls(found, evidence) if several else found
+    rows = _list_rows(small)
+    found = make_finding("small-products", text, rows, ADVICE if grows else NOTE, saves_s=saved_s if grows else None)
+    yield _advise_fewer_calls(found, evidence) if several else found
 
 
-def _with_fewer_calls(finding: Finding, evidence: RunEvidence) -> Finding:
+def _advise_fewer_calls(finding: Finding, evidence: RunEvidence) -> Finding:
     """The finding with what the host does in the calls that one larger call would replace."""
-    idle = idle_parts(evidence.run, LAUNCHING, GUARDS, BACKWARD)
+    idle = list_idle_parts(evidence.run, LAUNCHING, GUARDS, BACKWARD)
     waited_s = sum(part.time_s for part in idle)
     return replace(finding, gain_s=finding.gain_s + waited_s, assumed=replace(finding.assumed, idle=idle))
 
@@ -246,9 +246,9 @@ def _is_small(product: Product) -> bool:
     return product.batch == 1 and low <= SMALL and middle >= LARGE
 
 
-def _rows_at_roofs(evidence: RunEvidence, product: Product) -> int | None:
+def _compute_rows_at_roofs(evidence: RunEvidence, product: Product) -> int | None:
     """The rows at which the FLOPs of a product take as long as reading its large matrix."""
-    peaks, flops = evidence.run.peaks, _peak(evidence, product)
+    peaks, flops = evidence.run.peaks, _find_peak(evidence, product)
     size = BYTES.get(product.dtype)
     if peaks is None or not flops or size is None:
         return None
@@ -260,39 +260,39 @@ ISLAND = 0.05  # share of the whole time in float32 work from which it is report
 MOSTLY = 0.5  # share of the products' FLOPs from which they are those of the model
 
 
-def float32_island(evidence: RunEvidence) -> Iterator[Finding]:
+def find_float32_island(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports float32 products and eager operators in a model whose products are in half precision.
 
     It holds if products in half precision have most of the products' FLOPs. Optimizers, gathered gradients and products
     without tensor cores, of which ``full-float32`` tells, do not count, nor do decomposed attentions.
     """
-    dtype = _main_half_precision(evidence)
+    dtype = _find_main_half_precision(evidence)
     if not dtype or runs_on_host(evidence.run):
         return
-    apart = {row.place for row in decomposed_rows(evidence)}
+    apart = {row.place for row in find_decomposed_rows(evidence)}
     rows = [
         row
         for row in evidence.critical_rows
         if row.kernel.category in PRODUCTS and row.kernel.work.dtype == "tf32" and row.place not in apart
     ]
     parts = [
-        part for part in parts_of(evidence.run, EAGER) if part.dtype == "float32" and not WRAPPERS.search(part.label)
+        part for part in list_parts(evidence.run, EAGER) if part.dtype == "float32" and not WRAPPERS.search(part.label)
     ]
     time_s = time_of(rows) + sum(part.time_s for part in parts)
     if evidence.whole.part(time_s) < ISLAND:
         return
-    words = _island_words(evidence, rows, parts)
+    words = _describe_island(evidence, rows, parts)
     text = (
         f"float32 work in a model of {dtype} takes {evidence.whole.format(time_s)}: {words}. Keep it in {dtype} if "
         "the precision is enough"
     )
     if parts:
         text += ", or compile it with the model, which then reads each tensor once"
-    found = finding_of("float32-island", text, rows, saves_s=lambda row: row.cost.time_s / 2)
+    found = make_finding("float32-island", text, rows, saves_s=lambda row: row.cost.time_s / 2)
     yield replace(found, gain_s=time_s / 2)
 
 
-def product_flops(evidence: RunEvidence) -> dict[str, float]:
+def sum_product_flops(evidence: RunEvidence) -> dict[str, float]:
     """The FLOPs of a step's matrix products, of one iteration of each graph without a step, by their element type."""
     flops: dict[str, float] = {}
     for row in evidence.rows:
@@ -302,19 +302,19 @@ def product_flops(evidence: RunEvidence) -> dict[str, float]:
     return flops
 
 
-def _main_half_precision(evidence: RunEvidence) -> str:
+def _find_main_half_precision(evidence: RunEvidence) -> str:
     """The half precision of the model's products; empty if most of their FLOPs are in another type."""
-    flops = product_flops(evidence)
+    flops = sum_product_flops(evidence)
     whole = sum(flops.values())
     return next((one for one in HALF if whole and flops.get(one, 0.0) >= MOSTLY * whole), "")
 
 
-def _island_words(evidence: RunEvidence, rows: Rows, parts: Sequence[Part]) -> str:
-    eager = [(part.time_s, operator_words(part, evidence)) for part in parts]
+def _describe_island(evidence: RunEvidence, rows: Rows, parts: Sequence[Part]) -> str:
+    eager = [(part.time_s, describe_operator(part, evidence)) for part in parts]
     lines: dict[str, float] = {}
     for row in rows:
         source = next(iter(row.kernel.origin.source_lines), None)
-        place = f"products at {line_words(source)}" if source else "products"
+        place = f"products at {name_line(source)}" if source else "products"
         lines[place] = lines.get(place, 0.0) + row.cost.time_s
     graph = [(time_s, f"{place} {units.percent(evidence.whole.part(time_s))}") for place, time_s in lines.items()]
     return join_words([words for _, words in sorted([*eager, *graph], reverse=True)], 3)
@@ -333,7 +333,7 @@ _SOFTMAX = re.compile(r"softmax", re.I)
 _SDPA = "scaled_dot_product_attention"
 
 
-def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+def find_attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports calls of fused attention far from their roof, with backend, head size and mask.
 
     It holds if the calls have FLOPs or bytes that a roof can be compared with. Head size and mask are those of the
@@ -353,9 +353,9 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     if not rows or evidence.whole.part(time_of(rows)) < (2 * LEAST_SHARE if replaceable else 10 * LEAST_SHARE):
         return
     highest = units.whole_percent(max(row.kernel.roof.peak_share or 0.0 for row in rows))
-    what = join_words(list(dict.fromkeys(backend_of(row) for row in rows)), 2) or "attention"
-    masks = _masks(rows)
-    facts = [*_head_words(rows), *([f"a mask of {list(masks[0])}"] if masks else [])]
+    what = join_words(list(dict.fromkeys(name_attention_backend(row) for row in rows)), 2) or "attention"
+    masks = _describe_masks(rows)
+    facts = [*_describe_heads(rows), *([f"a mask of {list(masks[0])}"] if masks else [])]
     text = (
         f"attention by {what} takes {evidence.whole.format(time_of(rows))} in {plural(len(rows), 'kernel')}, "
         f"{'at' if len(rows) == 1 else 'each at'} {highest} of its roof{'' if len(rows) == 1 else ' or less'}"
@@ -363,22 +363,22 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     text += f", with {' and '.join(facts)}" if facts else ""
     if replaceable:
         text += ": try another backend (torch.nn.attention.sdpa_kernel)"
-        heads = [size for row in rows if (size := head_size(row))]
+        heads = [size for row in rows if (size := read_head_size(row))]
         text += f", or fewer heads of {USUAL_HEADS} or more" if heads and max(heads) < USUAL_HEADS else ""
         square = any(mask[-1] == mask[-2] for mask in masks)
         text += ", or is_causal=True if the mask is causal" if square else ""
     text += left_out
     changes = (ProgramChange("setting", "torch.nn.attention.sdpa_kernel", ""),) if replaceable else ()
-    yield finding_of("attention-below-limit", text, rows, saves_s=to_its_roof, changes=changes)
+    yield make_finding("attention-below-limit", text, rows, saves_s=assume_at_roof, changes=changes)
 
 
 def _is_unusual(rows: Rows) -> bool:
     """Whether an attention has a mask, or heads of a size that is small or unknown."""
     found = [row for row in rows if row.kernel.category is Category.EXTERN_ATTENTION]
-    return bool(_masks(found)) or any((head_size(row) or 0) < USUAL_HEADS for row in found)
+    return bool(_describe_masks(found)) or any((read_head_size(row) or 0) < USUAL_HEADS for row in found)
 
 
-def backend_of(row: CostedKernel) -> str:
+def name_attention_backend(row: CostedKernel) -> str:
     """The backend of a call of attention, by its operator or else by its kernel's name; empty if neither tells."""
     for text in (row.kernel.operator or "", row.kernel.name):
         for pattern, name in _BACKENDS:
@@ -387,46 +387,46 @@ def backend_of(row: CostedKernel) -> str:
     return ""
 
 
-def head_size(row: CostedKernel) -> int | None:
+def read_head_size(row: CostedKernel) -> int | None:
     """The size of the heads of a call of attention; ``None`` if its arguments do not tell."""
-    sizes = {tensors[0][1][-1] for group in row.kernel.shapes if (tensors := _arguments(group.shapes))}
+    sizes = {tensors[0][1][-1] for group in row.kernel.shapes if (tensors := _read_arguments(group.shapes))}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _arguments(shapes: str) -> list[tuple[str, tuple[int, ...]]]:
-    found = tensors_in(shapes)
+def _read_arguments(shapes: str) -> list[tuple[str, tuple[int, ...]]]:
+    found = read_tensors(shapes)
     return found if len(found) >= 3 and len(found[0][1]) == 4 else []
 
 
-def _head_words(rows: Rows) -> list[str]:
-    sizes = sorted({size for row in rows if (size := head_size(row))})
+def _describe_heads(rows: Rows) -> list[str]:
+    sizes = sorted({size for row in rows if (size := read_head_size(row))})
     return [f"heads of {join_words([str(size) for size in sizes], 3)}"] if sizes else []
 
 
-def _masks(rows: Rows) -> list[tuple[int, ...]]:
+def _describe_masks(rows: Rows) -> list[tuple[int, ...]]:
     """The sizes of masks: a fourth tensor of a forward call. The arguments of a backward call do not tell."""
     forward = [row for row in rows if row.kernel.operator and "backward" not in row.kernel.operator]
-    calls = [_arguments(group.shapes) for row in forward for group in row.kernel.shapes]
+    calls = [_read_arguments(group.shapes) for row in forward for group in row.kernel.shapes]
     return [tensors[3][1] for tensors in calls if len(tensors) > 3 and len(tensors[3][1]) > 1]
 
 
 # The rule about attention that is several kernels.
 
 
-def decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
+def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports attention that runs as products with a softmax between them, which no single kernel shows.
 
     It holds for graphs in which batched products make scores and others take them, and a kernel computes a softmax
     of as many values.
     Products of the backward belong to it by the sizes of the scores. Half of its time is what a fused kernel may save.
     """
-    rows = reported_rows(evidence)
+    rows = list_reported_rows(evidence)
     if not rows:
         return
     products = [row for row in rows if row.kernel.category is Category.EXTERN_GEMM]
     types = list(dict.fromkeys(row.kernel.work.dtype for row in products if row.kernel.work.dtype))
     calls = sum(row.cost.calls for row in rows)
-    where, is_sdpa = _line(rows)
+    where, is_sdpa = _find_line(rows)
     text = (
         f"attention{where} is computed as products, a softmax and the operators between them: {units.count(calls)} "
         "launches, "
@@ -444,25 +444,25 @@ def decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
             )
     else:
         text += f": torch.nn.functional.{_SDPA} does it in one kernel (attn_implementation='sdpa' in transformers)"
-    yield finding_of("decomposed-attention", text, rows, saves_s=lambda row: row.cost.time_s / 2)
+    yield make_finding("decomposed-attention", text, rows, saves_s=lambda row: row.cost.time_s / 2)
 
 
-def reported_rows(evidence: RunEvidence) -> Rows:
+def list_reported_rows(evidence: RunEvidence) -> Rows:
     """The kernels of attentions that are not fused, if they take so much of the time that they are reported."""
-    rows = decomposed_rows(evidence)
+    rows = find_decomposed_rows(evidence)
     return rows if evidence.whole.part(time_of(rows)) >= DECOMPOSED else []
 
 
-def decomposed_rows(evidence: RunEvidence) -> Rows:
+def find_decomposed_rows(evidence: RunEvidence) -> Rows:
     """The kernels of attentions that are not fused: products by their scores, and generated kernels with a softmax."""
     found: Rows = []
     for slug in dict.fromkeys(row.module.slug for row in evidence.critical_rows):
         rows = [row for row in evidence.critical_rows if row.module.slug == slug]
-        scores = _scores([one for one in products_of(rows) if one.batch > 1])
+        scores = _find_scores([one for one in list_products(rows) if one.batch > 1])
         softmax = [row for row in rows if _is_softmax(row) and _moves_as_much_as(row, scores)]
         if not softmax:
             continue
-        own = {id(one.row) for one in products_of(rows) if one.batch > 1 and _touches(one, scores)}
+        own = {id(one.row) for one in list_products(rows) if one.batch > 1 and _touches(one, scores)}
         found += [row for row in rows if id(row) in own] + softmax
     return sorted(found, key=lambda row: -row.cost.time_s)
 
@@ -471,7 +471,7 @@ _Scores = set[tuple[int, int, int]]
 """The batch, queries and keys of matrices of scores."""
 
 
-def _scores(products: list[Product]) -> _Scores:
+def _find_scores(products: list[Product]) -> _Scores:
     """The results of batched products that other ones take as a matrix."""
     made = {(one.batch, one.rows, one.columns) for one in products}
     taken = {(one.batch, one.rows, one.inner) for one in products}
@@ -498,18 +498,18 @@ def _moves_as_much_as(row: CostedKernel, scores: _Scores) -> bool:
     return moved is not None and calls > 0 and any(moved / calls >= 2 * math.prod(one) for one in scores)
 
 
-def _line(rows: Rows) -> tuple[str, bool]:
+def _find_line(rows: Rows) -> tuple[str, bool]:
     """The line of the program, and whether it calls torch's attention."""
     lines: list[SourceLine] = [line for row in rows for line in row.kernel.origin.source_lines]
     own = next((line for line in lines if _SDPA in line.code), None)
     line = own or next(iter(lines), None)
-    return f" at {line_words(line)}" if line else "", own is not None
+    return f" at {name_line(line)}" if line else "", own is not None
 
 
 RULES = (
-    Rule(("attention-below-limit",), attention_below_limit),
-    Rule(("decomposed-attention",), decomposed_attention),
-    Rule(("unaligned-products",), unaligned_products),
-    Rule(("small-products",), small_products),
-    Rule(("float32-island",), float32_island),
+    Rule(("attention-below-limit",), find_attention_below_limit),
+    Rule(("decomposed-attention",), find_decomposed_attention),
+    Rule(("unaligned-products",), find_unaligned_products),
+    Rule(("small-products",), find_small_products),
+    Rule(("float32-island",), find_float32_island),
 )

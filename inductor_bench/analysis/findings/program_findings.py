@@ -30,18 +30,18 @@ from ...records.run import (
     Run,
 )
 from ..step_costs import (
-    eager_ratio,
-    graph_use,
-    host_idle_share,
+    compute_eager_ratio,
+    compute_host_idle_share,
+    compute_median_steps,
+    compute_step_spread,
+    find_graph_use,
+    find_prediction,
+    find_step,
     host_sets_pace,
-    idle_labels,
-    median_steps,
-    parts_of,
-    prediction_of,
+    list_parts,
     replay_limit_s,
     runs_on_host,
-    step_of,
-    step_spread,
+    sum_idle_by_label,
 )
 from .finding import (
     ADVICE,
@@ -55,12 +55,12 @@ from .finding import (
     Finding,
     Rule,
     RunEvidence,
+    join_labels,
     join_words,
-    labels,
+    list_slugs,
     replay_words,
-    slugs,
 )
-from .step_phrases import line_words, share_words
+from .step_phrases import format_share, name_line
 
 # Rules about what the host does while the device waits in the program's step.
 
@@ -83,12 +83,12 @@ MANY_CALLS = 8  # calls of one graph in a step from which they are many
 SHORT_CALL_S = 200e-6  # device seconds of a graph's call below which it is short
 
 
-def idle_parts(run: Run, *names: str) -> tuple[Part, ...]:
+def list_idle_parts(run: Run, *names: str) -> tuple[Part, ...]:
     """The idle parts with these labels."""
-    return tuple(part for part in parts_of(run, IDLE) if part.label in names)
+    return tuple(part for part in list_parts(run, IDLE) if part.label in names)
 
 
-def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
+def find_synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports lines at which the host waits for the device, and the device then for the host.
 
     It holds if the device is idle around them, or if the step is shorter without them, simulated: the host launches
@@ -96,21 +96,21 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     the program needs the value, to decide what runs next.
     """
     run = evidence.run
-    parts, least_s = idle_parts(run, SYNCHRONISING), LEAST_SHARE * evidence.whole.time_s
-    time_s, seen = sum(part.time_s for part in parts), {line_words(part.source) for part in parts}
-    waits = [one for one in (run.program.waits if run.program else ()) if line_words(one.source) not in seen]
+    parts, least_s = list_idle_parts(run, SYNCHRONISING), LEAST_SHARE * evidence.whole.time_s
+    time_s, seen = sum(part.time_s for part in parts), {name_line(part.source) for part in parts}
+    waits = [one for one in (run.program.waits if run.program else ()) if name_line(one.source) not in seen]
     if runs_on_host(run) or not (waits or time_s >= least_s):
         return
-    predicted = prediction_of(run, "synchronisations")
+    predicted = find_prediction(run, "synchronisations")
     if time_s < least_s and predicted is not None and predicted.saving_s < least_s:
         return
-    lines = [(line_words(part.source), share_words(run, part.time_s)) for part in parts if part.source]
+    lines = [(name_line(part.source), format_share(run, part.time_s)) for part in parts if part.source]
     known = [line if len(parts) == 1 else f"{line} {took}" for line, took in lines]
     if time_s < least_s:
-        known = list(dict.fromkeys([line for line, _ in lines] + [line_words(one.source) for one in waits]))
+        known = list(dict.fromkeys([line for line, _ in lines] + [name_line(one.source) for one in waits]))
     where = f" at {join_words(known, MOST_LINES)}" if known else ""
     text = (
-        f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}, until the host "
+        f"the device is idle for {format_share(run, time_s)} of a step around synchronisations{where}, until the host "
         "has the device's result and launches more"
     )
     if time_s < least_s:
@@ -119,7 +119,7 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     reports = bool(sources) and all(_REPORTS.search(source.code) for source in sources)
     if reports:
         text += ": read what is only reported less often, or after the next step is launched"
-    beside = _at_lines(run, {line_words(source) for source in sources}) if reports else []
+    beside = _describe_lines(run, {name_line(source) for source in sources}) if reports else []
     changes = tuple(ProgramChange("line", "synchronisation", "", source) for source in sources)
     idle = (*parts, *map(_wait_part, waits), *(part for part in beside if part.kind == IDLE))
     assumed = Assumption(idle=idle, parts=tuple(part for part in beside if part.kind != IDLE))
@@ -127,10 +127,10 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("synchronisations", text, level=level, gain_s=time_s, assumed=assumed, changes=changes)
 
 
-def _at_lines(run: Run, lines: Set[str]) -> list[Part]:
+def _describe_lines(run: Run, lines: Set[str]) -> list[Part]:
     """What else the lines do that wait: a line that only reports a value can go as a whole."""
-    parts = (part for part in parts_of(run, IDLE, EAGER, COPY) if part.label != SYNCHRONISING)
-    return [part for part in parts if part.source is not None and line_words(part.source) in lines]
+    parts = (part for part in list_parts(run, IDLE, EAGER, COPY) if part.label != SYNCHRONISING)
+    return [part for part in parts if part.source is not None and name_line(part.source) in lines]
 
 
 def _wait_part(wait: HostStretch) -> Part:
@@ -138,46 +138,46 @@ def _wait_part(wait: HostStretch) -> Part:
     return Part(IDLE, SYNCHRONISING, 0.0, 0.0, 0.0, source=None if wait.function else wait.source)
 
 
-def allocations(evidence: RunEvidence) -> Iterator[Finding]:
+def find_allocations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the idle time in which the host allocates device memory from the driver.
 
     Another setting of the allocator is advised unless samples show that the program empties its cache.
     """
     run = evidence.run
-    parts = idle_parts(run, ALLOCATING)
+    parts = list_idle_parts(run, ALLOCATING)
     time_s = sum(part.time_s for part in parts)
     if time_s < LEAST_SHARE * evidence.whole.time_s:
         return
-    text = f"the device is idle for {share_words(run, time_s)} of a step while the driver allocates or frees memory"
+    text = f"the device is idle for {format_share(run, time_s)} of a step while the driver allocates or frees memory"
     emptied = [part for part in parts if "empty_cache" in part.function and part.source is not None]
     changes = (ProgramChange("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
     if emptied:
-        text += f": empty_cache at {line_words(emptied[0].source)} gives back what the next step asks for again"
+        text += f": empty_cache at {name_line(emptied[0].source)} gives back what the next step asks for again"
         changes = (ProgramChange("line", "empty_cache", "", emptied[0].source),)
     else:
-        lines = list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
+        lines = list(dict.fromkeys(name_line(part.source) for part in parts if part.source))
         text += f" at {join_words(lines, MOST_LINES)}" if lines else ""
         text += ": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
     yield Finding("allocations", text, gain_s=time_s, assumed=Assumption(idle=parts), changes=changes)
 
 
-def host_work(evidence: RunEvidence) -> Iterator[Finding]:
+def find_host_work(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports Python, guards, launches and dispatch of a program whose host sets the pace.
 
     It is advice if a step calls several graphs beside backward ones, or has eager operators in many launches, so that
     more can be compiled as one graph. Else it is a note, and where other findings name the host's work it is none.
     """
     run = evidence.run
-    times = {label: time_s for label, time_s in idle_labels(run).items() if label in HOST_WORK}
+    times = {label: time_s for label, time_s in sum_idle_by_label(run).items() if label in HOST_WORK}
     if not host_sets_pace(run) or sum(times.values()) < LEAST_SHARE * evidence.whole.time_s:
         return
-    words = [f"{label} {share_words(run, time_s)}" for label, time_s in times.items() if time_s]
-    waits = share_words(run, host_idle_share(run) * evidence.whole.time_s)
+    words = [f"{label} {format_share(run, time_s)}" for label, time_s in times.items() if time_s]
+    waits = format_share(run, compute_host_idle_share(run) * evidence.whole.time_s)
     text = f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}"
     mostly_python = 2 * times.get(PYTHON, 0.0) > sum(times.values())
     advised = not mostly_python and _may_be_one_graph(run)
     text += ": compile more of the step as one graph" if advised else ""
-    assumed, level = Assumption(idle=idle_parts(run, *times)), ADVICE if advised else NOTE
+    assumed, level = Assumption(idle=list_idle_parts(run, *times)), ADVICE if advised else NOTE
     yield Finding("host-pace", text, level=level, gain_s=sum(times.values()), assumed=assumed)
 
 
@@ -187,20 +187,20 @@ def _may_be_one_graph(run: Run) -> bool:
     Calls of one graph, as of micro-batches, are no several graphs.
     """
     backward = {module.slug for module in run.modules if module.role == "backward"}
-    graphs = {part.label for part in parts_of(run, GRAPH) if part.graph not in backward}
-    eager = sum(part.calls for part in parts_of(run, EAGER) if not WRAPPERS.search(part.label))
+    graphs = {part.label for part in list_parts(run, GRAPH) if part.graph not in backward}
+    eager = sum(part.calls for part in list_parts(run, EAGER) if not WRAPPERS.search(part.label))
     return len(graphs) > 1 or eager >= MANY_CALLS
 
 
-def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
+def find_small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that the host enters many times in a step for little work, while the device waits."""
     run = evidence.run
-    time_s = idle_labels(run).get(GUARDS, 0.0)
+    time_s = sum_idle_by_label(run).get(GUARDS, 0.0)
     if runs_on_host(run) or time_s < LEAST_SHARE * evidence.whole.time_s:
         return
     # Autograd calls a backward graph without guards.
     backward = {module.slug for module in run.modules if module.role == "backward"}
-    entered = [part for part in parts_of(run, GRAPH) if part.graph not in backward]
+    entered = [part for part in list_parts(run, GRAPH) if part.graph not in backward]
     parts = [part for part in entered if _is_often_short(part)]
     if not parts or 2 * sum(part.calls for part in parts) < sum(part.calls for part in entered):
         return
@@ -209,11 +209,11 @@ def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     mean_s = sum(part.device_time_s or 0.0 for part in parts) / sum(part.calls for part in parts)
     text = (
         f"a step enters {join_words(words, MOST_NAMED)}, on average for {units.seconds(mean_s)} of the device's work, "
-        f"and the device is idle for {share_words(run, time_s)} of a step while the host checks guards and enters "
+        f"and the device is idle for {format_share(run, time_s)} of a step while the host checks guards and enters "
         "graphs: compile more around these calls as one graph, or give each call more work"
     )
     found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
-    yield Finding("small-graphs", text, found, gain_s=time_s, assumed=Assumption(idle=idle_parts(run, GUARDS)))
+    yield Finding("small-graphs", text, found, gain_s=time_s, assumed=Assumption(idle=list_idle_parts(run, GUARDS)))
 
 
 def _is_often_short(part: Part) -> bool:
@@ -222,20 +222,20 @@ def _is_often_short(part: Part) -> bool:
     return known and (part.device_time_s or 0.0) < SHORT_CALL_S * part.calls
 
 
-def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+def find_gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the idle time between kernels that were launched early enough.
 
     It is advice if the gaps are as short as a device needs from one kernel to the next. What happens in longer ones is
     not known: other programs on the device have their turn in them, too. Then it is a note.
     """
     run = evidence.run
-    time_s = idle_labels(run).get(QUEUED, 0.0)
+    time_s = sum_idle_by_label(run).get(QUEUED, 0.0)
     if runs_on_host(run) or time_s < GAPS * evidence.whole.time_s:
         return
-    launches = sum(part.launches for part in parts_of(run, *WORKING))
+    launches = sum(part.launches for part in list_parts(run, *WORKING))
     mean = f", {units.seconds(time_s / launches)} after each of {units.count(launches)}" if launches else ""
     text = (
-        f"the device is idle for {share_words(run, time_s)} of a step between kernels that were launched in time{mean}"
+        f"the device is idle for {format_share(run, time_s)} of a step between kernels that were launched in time{mean}"
     )
     if time_s <= LONGEST_GAP_S * launches:
         text += ": fewer and larger kernels have fewer gaps"
@@ -256,10 +256,10 @@ LIVE = "live"  # the method of a module that was profiled in the program
 LEAST_LAUNCHES = 4  # launches of a graph's call from which one replay is expected to be faster
 
 
-def cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
+def find_cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the graphs whose calls replay CUDA graphs."""
     run = evidence.run
-    replayed = [part for part in parts_of(run, GRAPH) if part.replays]
+    replayed = [part for part in list_parts(run, GRAPH) if part.replays]
     if replayed:
         calls, replays = sum(part.calls for part in replayed), sum(part.replays for part in replayed)
         names = join_words(list(dict.fromkeys(part.label for part in replayed)), MOST_NAMED)
@@ -268,7 +268,7 @@ def cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("cuda-graphs-in-use", f"CUDA graphs replay {names} ({of})", found, level=FINE)
 
 
-def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
+def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that a replay would make faster, in a program whose host sets the pace.
 
     It holds for graphs of fixed sizes. One whose sizes are symbols is recorded anew for each new size, which costs more
@@ -279,69 +279,70 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     if not host_sets_pace(run) or run.request.mode in CUDA_GRAPH_MODES:
         return
-    refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal or part.writes_inputs}
+    refused = {part.graph for part in list_parts(run, GRAPH) if part.refusal or part.writes_inputs}
     fixed = [module for module in run.modules if module.slug not in refused and not module.dynamic]
     launched = [module for module in fixed if _is_launched(evidence, module)]
     faster = [module for module in launched if _is_faster_as_one(evidence, module)]
-    gain = min(host_idle_share(run) * evidence.whole.time_s, replay_limit_s(run, slugs(faster)))
-    known = prediction_of(run, "cuda-graphs-unused")
+    gain = min(compute_host_idle_share(run) * evidence.whole.time_s, replay_limit_s(run, list_slugs(faster)))
+    known = find_prediction(run, "cuda-graphs-unused")
     if not faster or min(gain, known.saving_s if known else gain) < LEAST_SHARE * evidence.whole.time_s:
         return
-    faster.sort(key=lambda module: -_gain_s(evidence, module))
-    if repeats := _accumulated_calls(run):
+    faster.sort(key=lambda module: -_compute_gain_s(evidence, module))
+    if repeats := _count_accumulated_calls(run):
         text = (
-            f"CUDA graphs would spare launches, at most {share_words(run, gain)} of a step, but mode='reduce-overhead' "
+            f"CUDA graphs would spare launches, at most {format_share(run, gain)} of a step, "
+            "but mode='reduce-overhead' "
             f"fails with gradients that accumulate, here over {units.count(repeats)} calls: each replay overwrites "
             "the gradients of the previous one"
         )
-        yield Finding("cuda-graphs-unused", text, slugs(faster), level=CAUTION)
+        yield Finding("cuda-graphs-unused", text, list_slugs(faster), level=CAUTION)
         return
     # A simulation says it better: one run by itself does not show what the rest of the step hides.
-    less = "" if known else f", which saves at most {share_words(run, gain)}"
+    less = "" if known else f", which saves at most {format_share(run, gain)}"
     measured = [module for module in faster if module.times.graph_time_s]
-    details = f", {units.count(sum(graph_use(run, module).launches for module in faster))} launches a step"
+    details = f", {units.count(sum(find_graph_use(run, module).launches for module in faster))} launches a step"
     if measured:
         times = join_words([replay_words(module) for module in measured], MOST_NAMED)
         details = f": as one CUDA graph a call takes, by itself, {times}"
     are = "is" if len(faster) == 1 else "are"
     text = (
-        f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel{details}: try "
+        f"the host sets the pace, and {join_labels(faster)} {are} launched kernel by kernel{details}: try "
         f"mode='reduce-overhead'{less}"
     )
     yield Finding(
         "cuda-graphs-unused",
         text,
-        slugs(faster),
+        list_slugs(faster),
         gain_s=gain,
-        assumed=Assumption(graphs=slugs(faster)),
+        assumed=Assumption(graphs=list_slugs(faster)),
         changes=(ProgramChange("compile", "mode", "'reduce-overhead'"),),
     )
 
 
 def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
-    use = graph_use(evidence.run, module)
+    use = find_graph_use(evidence.run, module)
     return use.calls > 0 and not use.replays
 
 
 def _is_faster_as_one(evidence: RunEvidence, module: ModuleRecord) -> bool:
     """Whether a replay of a graph is faster, as far as that is known; not if it could not be recorded by itself."""
-    times, use = module.times, graph_use(evidence.run, module)
+    times, use = module.times, find_graph_use(evidence.run, module)
     if times.graph_time_s and times.wall_time_s:
         return times.graph_time_s <= GRAPH_GAIN * times.wall_time_s
     return module.measurement.method == LIVE and use.launches >= LEAST_LAUNCHES * use.calls
 
 
-def _gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
+def _compute_gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
     """Seconds of the step that replays of a graph save at most, by its own run."""
     times = module.times
     replayed_s = times.graph_time_s or times.busy_time_s or 0.0
-    return ((times.wall_time_s or 0.0) - replayed_s) * graph_use(evidence.run, module).calls
+    return ((times.wall_time_s or 0.0) - replayed_s) * find_graph_use(evidence.run, module).calls
 
 
-def _accumulated_calls(run: Run) -> int:
+def _count_accumulated_calls(run: Run) -> int:
     """How often a step calls the same graphs forward and backward before the optimizer's step; 0 if once."""
     roles = {module.label: module.role for module in run.modules}
-    steps = sum(part.calls for part in parts_of(run, OPTIMIZER)) or 1.0
+    steps = sum(part.calls for part in list_parts(run, OPTIMIZER)) or 1.0
     repeats = 0.0
     for one in run.program.stretches if run.program else ():
         if {roles.get(label) for label in one.labels} == {"forward", "backward"} and one.repetitions > steps:
@@ -355,7 +356,7 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     ``mark_static_address`` is not advised: it holds only for an input that stays in place, which is not observed.
     """
     run = evidence.run
-    copies = [part for part in parts_of(run, COPY) if part.label == GRAPH_INPUTS]
+    copies = [part for part in list_parts(run, COPY) if part.label == GRAPH_INPUTS]
     time_s = sum(part.time_s for part in copies)
     if time_s < LEAST_SHARE * evidence.whole.time_s:
         return
@@ -363,12 +364,12 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     amount = f" of {units.size(moved)}" if moved else ""
     text = (
         f"{units.count(sum(part.calls for part in copies))} copies{amount} bring inputs to CUDA graphs, "
-        f"{share_words(run, time_s)} a step"
+        f"{format_share(run, time_s)} a step"
     )
-    replayed = [module for module in run.modules if graph_use(run, module).replays]
-    names = f" ({labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""
+    replayed = [module for module in run.modules if find_graph_use(run, module).replays]
+    names = f" ({join_labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""
     yield Finding(
-        "replay-inputs", text + names, slugs(replayed), gain_s=time_s, assumed=Assumption(parts=tuple(copies))
+        "replay-inputs", text + names, list_slugs(replayed), gain_s=time_s, assumed=Assumption(parts=tuple(copies))
     )
 
 
@@ -390,14 +391,16 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
         return
     named = [phase for phase in phases if phase.time_s >= LEAST_PHASE * whole]
     words = join_words([f"{phase.name} {units.whole_percent(phase.time_s / whole)}" for phase in named])
-    text = f"{_compiled_earlier_words(evidence)}compilation with empty caches took {units.seconds(whole)}: {words}"
-    program = step_of(evidence.run)
+    text = (
+        f"{_describe_earlier_compilation(evidence)}compilation with empty caches took {units.seconds(whole)}: {words}"
+    )
+    program = find_step(evidence.run)
     if program is not None and program.step_source != PATTERN and not evidence.run.request.eager:
         text += ". --eager also times the steps without compilation, and says when it has paid off"
     yield Finding("compile-time", text, level=NOTE)
 
 
-def _compiled_earlier_words(evidence: RunEvidence) -> str:
+def _describe_earlier_compilation(evidence: RunEvidence) -> str:
     """Says which modules an earlier run compiled, and when; empty where this one compiled all of them."""
     capture = evidence.run.capture
     if not capture.compiled_earlier:
@@ -408,10 +411,10 @@ def _compiled_earlier_words(evidence: RunEvidence) -> str:
     return f"compiled earlier{day}: "
 
 
-def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
+def find_eager_comparison(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports how compiled steps compare with eager ones, and after how many of them compilation has paid off."""
-    program = step_of(evidence.run)
-    ratio = eager_ratio(program) if program else None
+    program = find_step(evidence.run)
+    ratio = compute_eager_ratio(program) if program else None
     if program is None or program.eager_step_time_s is None or ratio is None:
         return
     eager, compiled = units.seconds(program.eager_step_time_s), units.seconds(program.step_time_s)
@@ -422,11 +425,11 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
             f"in one run of each a compiled step is {ratio:.2f}x faster than an eager one ({compiled}, eager {eager})"
         )
         steps = whole / (program.eager_step_time_s - program.step_time_s)
-        text += f": {cost} pays off after about {units.count(_rounded(steps))} steps" if whole else ""
+        text += f": {cost} pays off after about {units.count(_round_steps(steps))} steps" if whole else ""
         yield Finding("against-eager", text, level=FINE)
     elif ratio == 1:
-        varies = f"steps vary by {units.percent(step_spread(program))}"
-        if medians := median_steps(program):
+        varies = f"steps vary by {units.percent(compute_step_spread(program))}"
+        if medians := compute_median_steps(program):
             compiled, eager = (f"{units.seconds(median_s)} in the median" for median_s in medians)
         text = f"compiled and eager steps show no difference ({compiled}, eager {eager}; {varies})"
         yield Finding("against-eager", f"{text}: {cost} has not paid off", level=CAUTION)
@@ -436,21 +439,21 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("against-eager", text, level=CAUTION)
 
 
-def _rounded(steps: float) -> int:
+def _round_steps(steps: float) -> int:
     """The number of steps, rounded up to two significant digits: its error is that of a difference of two times."""
     unit = 10 ** max(0, math.floor(math.log10(steps)) - 1) if steps >= 1 else 1
     return math.ceil(steps / unit) * unit
 
 
 STEP_RULES = (
-    Rule(("host-pace",), host_work),
-    Rule(("synchronisations",), synchronisations, names_host_work=True),
-    Rule(("allocations",), allocations, names_host_work=True),
-    Rule(("small-graphs",), small_graphs, names_host_work=True),
-    Rule(("kernel-gaps",), gaps_between_kernels),
-    Rule(("cuda-graphs-unused",), cuda_graphs_unused, names_host_work=True),
+    Rule(("host-pace",), find_host_work),
+    Rule(("synchronisations",), find_synchronisations, names_host_work=True),
+    Rule(("allocations",), find_allocations, names_host_work=True),
+    Rule(("small-graphs",), find_small_graphs, names_host_work=True),
+    Rule(("kernel-gaps",), find_gaps_between_kernels),
+    Rule(("cuda-graphs-unused",), find_unused_cuda_graphs, names_host_work=True),
     Rule(("replay-inputs",), replay_inputs),
-    Rule(("against-eager",), against_eager, is_measurement=True),
+    Rule(("against-eager",), find_eager_comparison, is_measurement=True),
     Rule(("compile-time",), compile_time, is_measurement=True),
-    Rule(("cuda-graphs-in-use",), cuda_graphs_in_use),
+    Rule(("cuda-graphs-in-use",), find_cuda_graphs_in_use),
 )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...records.run import Run
-from ..step_costs import host_sets_pace, is_shared, whole_time_s
+from ..step_costs import compute_whole_time_s, host_sets_pace, is_shared
 from . import (
     compile_findings,
     doubts,
@@ -36,55 +36,61 @@ FILES = (
 """Each file has tables of rules at its end: ``STEP_RULES``, which apply if the program's step was profiled, and
 ``RULES``."""
 
-SHARED = Rule(("shared-gpu",), doubts.shared_gpu, is_measurement=True)
+SHARED = Rule(("shared-gpu",), doubts.find_shared_gpu, is_measurement=True)
 UNCERTAINTY = Rule(
     ("few-steps", "longer-profile", "untied", "longer-loop", "step-note"),
-    step_findings.uncertainty,
+    step_findings.find_uncertainty,
     is_measurement=True,
 )
 """These two rules also apply to a step that was timed but not profiled."""
 
 
-def _rows(table: str) -> tuple[Rule, ...]:
+def _list_rows(table: str) -> tuple[Rule, ...]:
     return tuple(rule for file in FILES for rule in getattr(file, table, ()))
 
 
-STEP_RULES = (SHARED, *_rows("STEP_RULES"), UNCERTAINTY)
-RULES = _rows("RULES")
-"""Findings of the same level and gain are listed in this order, those about the step first."""
+STEP_RULES = (SHARED, *_list_rows("STEP_RULES"), UNCERTAINTY)
+RULES = _list_rows("RULES")
+"""Findings of the same level and gain are listed in this order, findings about the step first."""
 
 _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
 
-def findings(run: Run) -> tuple[Finding, ...]:
+def list_findings(run: Run) -> tuple[Finding, ...]:
     """Returns all findings of a run: advice by what it saves of the step, then cautions, notes, and passed checks.
 
-    The saving is simulated; see ``saving_s``. Advice is left out if its gain was computed from figures that do not
+    The saving is simulated; see ``find_saving_s``. Advice is left out if its gain was computed from figures that do not
     count, because the machine was busy, or from idle time of a GPU that others used, too. That they did comes first.
 
     It is called twice for a run. First by the analysis (``simulation.predictions``), for a run without predictions, to
     know what to simulate: the record keeps each prediction under its ``Finding.key``. Then by the report, for the run
     with its predictions: a finding gets the prediction with its key, and rules may read it.
     """
-    evidence, disturbed, is_busy = RunEvidence(run), doubts.disturbed_graphs(run), bool(doubts.disturbed_step(run))
+    evidence, disturbed, is_busy = (
+        RunEvidence(run),
+        doubts.find_disturbed_graphs(run),
+        bool(doubts.find_disturbed_step(run)),
+    )
     of_step = STEP_RULES if evidence.in_step else (SHARED, UNCERTAINTY) if run.program is not None else ()
     rules = (*of_step, *RULES)
     every = [finding for rule in rules for finding in rule.find(evidence)]
     kinds = dict.fromkeys(finding.kind for finding in every if doubts.depends_only_on(finding, disturbed))
     predicted = {one.finding: one for one in run.program.predictions} if run.program is not None else {}
     found = [
-        replace(_with_left_out(finding, tuple(kinds)), prediction=predicted.get(finding.key))
+        replace(_name_left_out_kinds(finding, tuple(kinds)), prediction=predicted.get(finding.key))
         for finding in every
         if not doubts.depends_only_on(finding, disturbed)
         and not (is_busy and finding.level == ADVICE and finding.gain_s)
         and not (is_shared(run) and doubts.rests_on_idle_time(finding))
     ]
-    if any(one.kind in HOST_CAUSES and saving_s(one, run) >= WORTH_MUCH * whole_time_s(run) for one in found):
+    if any(
+        one.kind in HOST_CAUSES and find_saving_s(one, run) >= WORTH_MUCH * compute_whole_time_s(run) for one in found
+    ):
         found = [one for one in found if one.kind != "host-pace"]
     return tuple(sorted(found, key=lambda finding: _order(finding, run)))
 
 
-def _with_left_out(finding: Finding, kinds: Sequence[str]) -> Finding:
+def _name_left_out_kinds(finding: Finding, kinds: Sequence[str]) -> Finding:
     """The finding about a machine that was busy after the step, with the kinds of those that are left out for it."""
     if finding.kind != "busy-step" or not kinds:
         return finding
@@ -118,14 +124,14 @@ def _order(finding: Finding, run: Run) -> tuple[int, bool, float, float]:
 
     Advice that names no cause stands behind other advice that is worth much.
     """
-    saved_s = saving_s(finding, run)
+    saved_s = find_saving_s(finding, run)
     if finding.kind == "host-pace":
-        saved_s = min(saved_s, WORTH_MUCH * whole_time_s(run))
+        saved_s = min(saved_s, WORTH_MUCH * compute_whole_time_s(run))
     level = -1 if finding.kind == FIRST else _LEVELS.index(finding.level)
     return level, finding.kind in MEASUREMENT, -saved_s, -finding.gain_s
 
 
-def saving_s(finding: Finding, run: Run) -> float:
+def find_saving_s(finding: Finding, run: Run) -> float:
     """What a finding's change saves of the step, simulated.
 
     Without a simulation it is the largest possible gain; nothing for faster kernels and collectives while the host sets
@@ -137,6 +143,6 @@ def saving_s(finding: Finding, run: Run) -> float:
     return 0.0 if on_device and host_sets_pace(run) else finding.gain_s
 
 
-def findings_beside(run: Run, lead: Finding | None) -> list[Finding]:
+def list_findings_beside(run: Run, lead: Finding | None) -> list[Finding]:
     """The findings without the one that the first line tells."""
-    return [finding for finding in findings(run) if lead is None or finding.kind != lead.kind]
+    return [finding for finding in list_findings(run) if lead is None or finding.kind != lead.kind]

@@ -32,22 +32,22 @@ from ...records.run import (
     RankSteps,
     Run,
 )
-from ..statistics import groups_of, vary_widely
+from ..statistics import find_groups, vary_widely
 from ..step_costs import (
-    alone_ratio,
-    divides_idle_time,
-    exposed_s,
+    compute_alone_ratio,
+    compute_exposed_s,
+    compute_work_s,
+    find_idle_s,
+    find_pace_setter,
+    find_step,
+    has_idle_kinds,
     host_sets_pace,
-    idle_labels,
-    idle_s,
     is_far_off,
-    pace_setter,
-    parts_of,
+    list_parts,
     runs_on_host,
-    step_of,
-    work_s,
+    sum_idle_by_label,
 )
-from .doubts import MEASURE_AGAIN, are_delayed, busiest, disturbed_step, load_words, step_load
+from .doubts import MEASURE_AGAIN, are_delayed, find_busiest, find_disturbed_step, find_step_load, load_words
 from .finding import (
     ADVICE,
     CAUTION,
@@ -59,14 +59,14 @@ from .finding import (
     Rows,
     Rule,
     RunEvidence,
-    command_again,
-    finding_of,
     join_words,
+    make_finding,
     plural,
+    repeat_command,
     time_of,
 )
-from .program_findings import idle_parts
-from .step_phrases import differing_kinds, line_words, share_words
+from .program_findings import list_idle_parts
+from .step_phrases import find_differing_kinds, format_share, name_line
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
 
@@ -83,9 +83,9 @@ LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from wh
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
 
 
-def first_step(evidence: RunEvidence) -> Iterator[Finding]:
+def find_long_first_step(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the time of the first step, which compiles."""
-    program = step_of(evidence.run)
+    program = find_step(evidence.run)
     if program is None or not program.first_step_time_s or program.first_step_time_s < COLD * program.step_time_s:
         return
     times = program.first_step_time_s / program.step_time_s
@@ -97,34 +97,34 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("first-step", text, level=NOTE)
 
 
-def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
+def find_busy_step(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports a machine that was busy while modules ran by themselves, if the host's time matters to the step."""
-    run, load = evidence.run, busiest(evidence.run.modules)
-    if load is None or not (runs_on_host(run) or host_sets_pace(run)) or disturbed_step(run):
+    run, load = evidence.run, find_busiest(evidence.run.modules)
+    if load is None or not (runs_on_host(run) or host_sets_pace(run)) or find_disturbed_step(run):
         return
-    again = command_again(run)
+    again = repeat_command(run)
     where = f" ({again})" if again else ""
     step = "the step, which was timed shortly before, may take less on an idle machine"
-    if (known := step_load(run)) is not None:
+    if (known := find_step_load(run)) is not None:
         step = f"while the step was timed, the program waited {units.whole_percent(known.delayed_share)} of its time"
     text = f"{load_words(load)} when the modules ran by themselves: {step}. {MEASURE_AGAIN}{where}"
     yield Finding("busy-step", text, level=CAUTION)
 
 
-def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
+def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports steps whose times change their level, come in groups, drift, or vary."""
-    program = step_of(evidence.run)
+    program = find_step(evidence.run)
     times = program.step_times_s if program else ()
     if program is None or len(times) < FEW_STEPS:
         return
     steady = times[slice(*program.level)] if program.level[1] else times
-    groups, change = groups_of(steady), _drift(steady)
+    groups, change = find_groups(steady), _compute_drift(steady)
     low, middle, high = statistics.quantiles(steady, n=4) if len(steady) > 1 else steady * 3
     medians = program.level[1] and not vary_widely(steady)
     figures = "the figures are medians" if medians else "the figures are their means"
-    kinds = list(_kind_words(evidence.run, program))
+    kinds = list(_describe_kinds(evidence.run, program))
     if len(steady) < len(times):
-        text = _level_words(program)
+        text = _describe_level(program)
     elif kinds:
         text = f"the timed steps are of {len(kinds)} kinds: {join_words(kinds)}; {figures}"
     elif len(groups) == 2:
@@ -147,28 +147,28 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("unsteady-steps", text, level=CAUTION)
 
 
-def _kind_words(run: Run, program: Program) -> Iterator[str]:
+def _describe_kinds(run: Run, program: Program) -> Iterator[str]:
     """Each kind of the timed steps with its time; nothing if they are many, or take about the same time."""
     labels = {module.slug: module.label for module in run.modules}
-    for kind in kinds if len(kinds := differing_kinds(program)) <= MOST_KINDS else ():
+    for kind in kinds if len(kinds := find_differing_kinds(program)) <= MOST_KINDS else ():
         named = [labels[slug] for slug in kind.graphs if slug in labels]
         sizes = {found[1] if (found := _SIZES.search(label)) else "" for label in named}
         (name,) = sizes if len(sizes) == 1 and "" not in sizes else (join_words(named) or "no graph",)
         yield f"{kind.count} of {units.seconds(kind.time_s)} ({name})"
 
 
-def _level_words(program: Program) -> str:
+def _describe_level(program: Program) -> str:
     """Which steps took another time than those around the profile."""
     begin, end = program.level
-    others = [(times, words) for times, words in _other_levels(program.step_times_s, begin, end) if times]
+    others = [(times, words) for times, words in _list_other_levels(program.step_times_s, begin, end) if times]
     said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
     return (
         f"the step's time changes: {units.seconds(program.step_time_s)} for the {plural(end - begin, 'step')} around "
-        f"the profile, {said}{_clock_words(program)}; the figures are for the level of the profiled steps"
+        f"the profile, {said}{_describe_clock(program)}; the figures are for the level of the profiled steps"
     )
 
 
-def _clock_words(program: Program) -> str:
+def _describe_clock(program: Program) -> str:
     """How the GPU's clock differed between the steps around the profile and the others; empty if that is unknown."""
     begin, end = program.level
     near = [one for one in program.clocks if begin <= one.place < end]
@@ -183,14 +183,14 @@ def _clock_words(program: Program) -> str:
     return f", when the clock was {second:.0f} instead of {first:.0f} MHz{why}"
 
 
-def _other_levels(times: Sequence[float], begin: int, end: int) -> Iterator[tuple[Sequence[float], str]]:
+def _list_other_levels(times: Sequence[float], begin: int, end: int) -> Iterator[tuple[Sequence[float], str]]:
     yield times[:begin], f"{begin} before them"
     yield times[end:], f"{len(times) - end} after them"
 
 
-def other_steps(evidence: RunEvidence) -> Iterator[Finding]:
+def find_other_steps(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports steps that called other graphs than the profiled ones, as an evaluation does."""
-    program = step_of(evidence.run)
+    program = find_step(evidence.run)
     for one in program.other_steps if program else ():
         labels = {module.slug: module.label for module in evidence.run.modules}
         named = join_words([labels[slug] for slug in one.graphs if slug in labels]) or "no graph"
@@ -202,7 +202,7 @@ def other_steps(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("other-steps", text, level=CAUTION if often else NOTE, about=named)
 
 
-def _drift(times: Sequence[float]) -> float:
+def _compute_drift(times: Sequence[float]) -> float:
     """The change from the first to the last third as a share of the mean; 0 if the thirds overlap."""
     third = len(times) // 3
     first, last = sorted(times[:third]), sorted(times[-third:])
@@ -211,7 +211,7 @@ def _drift(times: Sequence[float]) -> float:
     return (statistics.mean(last) - statistics.mean(first)) / statistics.mean(times)
 
 
-def _longer_profile(program: Program) -> Iterator[Finding]:
+def _find_longer_profile(program: Program) -> Iterator[Finding]:
     """Reports that the profiler slowed a device that is the host, which makes the parts less certain."""
     pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
     profiled_s, timed_s = max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0, 1))
@@ -224,7 +224,7 @@ def _longer_profile(program: Program) -> Iterator[Finding]:
         yield Finding("longer-profile", text, level=CAUTION)
 
 
-def uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
+def find_uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports what limits the figures of the step, or why it was not profiled."""
     program = evidence.run.program
     if program is None:
@@ -233,7 +233,7 @@ def uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"only {plural(len(program.step_times_s), 'step')} could be timed: the figures are uncertain"
         yield Finding("few-steps", text, level=CAUTION)
     if runs_on_host(evidence.run):
-        yield from _longer_profile(program)
+        yield from _find_longer_profile(program)
     tied = [rank.tied_share for rank in program.ranks if rank.tied_share is not None]
     if tied and min(tied) < 1 - UNTIED:
         text = (
@@ -256,32 +256,32 @@ UNEVEN = 0.05  # difference of the ranks' times in exposed collectives, as a sha
 MAIN = 0.5  # share of that difference from which one reason explains it
 
 
-def collectives(evidence: RunEvidence) -> Iterator[Finding]:
+def find_collectives(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports collectives, and how much of them other work hides.
 
     If each of several backward passes of an optimizer's step reduces gradients, the last one alone would do. If there
     is one reduction, which nothing hides, it can begin earlier in several buckets.
     """
     run = evidence.run
-    parts = parts_of(run, COLLECTIVE)
+    parts = list_parts(run, COLLECTIVE)
     exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
     if exposed + hidden < LEAST_SHARE * evidence.whole.time_s:
         return
-    text = f"collectives take {share_words(run, exposed)} of a step exposed"
+    text = f"collectives take {format_share(run, exposed)} of a step exposed"
     text += f", and {units.seconds(hidden)} behind computation"
     matters = exposed >= EXPOSED * evidence.whole.time_s
     if matters:
-        text += f": {_earlier(run, exposed / (exposed + hidden))}"
+        text += f": {_advise_earlier_start(run, exposed / (exposed + hidden))}"
     assumed = Assumption(parts=tuple(parts)) if matters else Assumption()
     level = ADVICE if matters else NOTE
     yield Finding("collectives", text, level=level, gain_s=exposed if matters else 0.0, assumed=assumed)
 
 
-def _earlier(run: Run, exposed_share: float) -> str:
+def _advise_earlier_start(run: Run, exposed_share: float) -> str:
     """What makes collectives fewer, or hides them."""
-    reduced = sum(part.calls for part in parts_of(run, COLLECTIVE) if part.label == "AllReduce")
+    reduced = sum(part.calls for part in list_parts(run, COLLECTIVE) if part.label == "AllReduce")
     backward = {module.slug for module in run.modules if module.role == "backward"}
-    passes = min((part.calls for part in parts_of(run, GRAPH) if part.graph in backward), default=0.0)
+    passes = min((part.calls for part in list_parts(run, GRAPH) if part.graph in backward), default=0.0)
     if passes >= 2 and reduced >= passes:
         return (
             f"{units.count(reduced)} reductions follow {units.count(passes)} backward passes of a step; "
@@ -295,53 +295,56 @@ def _earlier(run: Run, exposed_share: float) -> str:
     return "start them earlier or in larger buckets, or let more work run beside them"
 
 
-def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
+def find_gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports DDP's copies of gradients out of its buckets: as many copies as gradients, beside all-reduces."""
     run = evidence.run
-    copies = [part for part in parts_of(run, COPY) if part.label == "device to device"]
+    copies = [part for part in list_parts(run, COPY) if part.label == "device to device"]
     count, time_s = (sum(getattr(part, name) for part in copies) for name in ("calls", "time_s"))
-    gradients = sum(part.calls for part in parts_of(run, EAGER) if part.label == "AccumulateGrad")
-    reduced = any(part.label == "AllReduce" for part in parts_of(run, COLLECTIVE))
+    gradients = sum(part.calls for part in list_parts(run, EAGER) if part.label == "AccumulateGrad")
+    reduced = any(part.label == "AllReduce" for part in list_parts(run, COLLECTIVE))
     if not reduced or not gradients or round(count) != round(gradients) or time_s < LEAST_SHARE * evidence.whole.time_s:
         return
     text = (
         f"DDP seems to copy each gradient out of its buckets, in {units.count(count)} copies that take "
-        f"{share_words(run, time_s)} of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) "
+        f"{format_share(run, time_s)} of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) "
         "avoids them"
     )
     changes = (ProgramChange("argument", "DistributedDataParallel.gradient_as_bucket_view", "True"),)
     yield Finding("gradient-copies", text, gain_s=time_s, assumed=Assumption(parts=tuple(copies)), changes=changes)
 
 
-def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
+def find_uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the rank that the others wait for in their collectives."""
-    program = step_of(evidence.run)
+    program = find_step(evidence.run)
     ranks = [rank for rank in program.ranks if rank.parts] if program else []
     if len(ranks) < 2:
         return
-    awaited, waiting = pace_setter(ranks), max(ranks, key=exposed_s)
-    longer_s = exposed_s(waiting) - exposed_s(awaited)
+    awaited, waiting = find_pace_setter(ranks), max(ranks, key=compute_exposed_s)
+    longer_s = compute_exposed_s(waiting) - compute_exposed_s(awaited)
     if longer_s < UNEVEN * awaited.step_time_s:
         return
     first, last = rank_name(waiting), rank_name(awaited)
     others = [rank for rank in ranks if rank is not awaited]
-    late = [rank for rank in others if exposed_s(rank) - exposed_s(awaited) >= UNEVEN * awaited.step_time_s]
+    late = [
+        rank for rank in others if compute_exposed_s(rank) - compute_exposed_s(awaited) >= UNEVEN * awaited.step_time_s
+    ]
     many = "all others wait" if len(late) == len(others) else f"{len(late)} of {len(others)} other ranks wait"
     who = f"{first} waits for {last}" if len(late) == 1 else f"{many} for {last}, {first} longest"
     text = (
-        f"{who}: exposed collectives take {units.seconds(exposed_s(waiting))} of the step of {first}, and "
-        f"{units.seconds(exposed_s(awaited))} of the step of {last}, {_reason(awaited, waiting, longer_s)}"
+        f"{who}: exposed collectives take {units.seconds(compute_exposed_s(waiting))} of the step of {first}, and "
+        f"{units.seconds(compute_exposed_s(awaited))} of the step of {last}, "
+        f"{_explain_uneven_ranks(awaited, waiting, longer_s)}"
     )
     yield Finding("uneven-ranks", text, level=CAUTION)
 
 
-def _reason(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
+def _explain_uneven_ranks(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
     """Why a rank comes last to the collectives: its host, its device's work, or what the trace does not tell apart."""
     first, last = rank_name(waiting), rank_name(awaited)
-    works, idle = units.seconds(work_s(awaited)), units.seconds(idle_s(awaited))
+    works, idle = units.seconds(compute_work_s(awaited)), units.seconds(find_idle_s(awaited))
     host_s = sum(part.time_s for part in awaited.parts if part.kind == IDLE and part.label != QUEUED)
-    if work_s(awaited) - work_s(waiting) >= MAIN * longer_s:
-        return f"whose device works {works} instead of {units.seconds(work_s(waiting))}: give {last} less work"
+    if compute_work_s(awaited) - compute_work_s(waiting) >= MAIN * longer_s:
+        return f"whose device works {works} instead of {units.seconds(compute_work_s(waiting))}: give {last} less work"
     if host_s >= MAIN * longer_s:
         return (
             f"whose device works {works} and is idle {idle}: the host of {last} is late, not its device; because "
@@ -358,10 +361,10 @@ def rank_name(rank: RankSteps) -> str:
 # The rule about kernels whose time by themselves says little about the program.
 
 
-def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
+def find_different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels whose calls in the module's own run are far off those in the program, and what differs."""
-    far = [row for row in evidence.rows if is_far_off(alone_ratio(evidence.run, row.kernel))]
-    shorter = [row for row in far if (alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
+    far = [row for row in evidence.rows if is_far_off(compute_alone_ratio(evidence.run, row.kernel))]
+    shorter = [row for row in far if (compute_alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
     longer = [row for row in far if row not in shorter]
     both = " or more" if shorter and longer and are_delayed(evidence.run) else ""
     groups = ((far, f"less{both}"),) if both else ((shorter, "less"), (longer, "more"))
@@ -370,13 +373,14 @@ def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
             takes, runs = ("takes", "its graph runs") if len(rows) == 1 else ("take", "their graphs run")
             text = (
                 f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
-                f"{takes} over 25% {how} time when {runs} alone than in the program: {_cause(rows, evidence, how)}"
+                f"{takes} over 25% {how} time when {runs} alone than in the program: "
+                f"{_explain_difference(rows, evidence, how)}"
             )
             matters = evidence.whole.part(time_of(rows)) >= LEAST_SHARE
-            yield finding_of(f"alone-{how.split()[0]}", text, rows, CAUTION if matters else NOTE)
+            yield make_finding(f"alone-{how.split()[0]}", text, rows, CAUTION if matters else NOTE)
 
 
-def _cause(rows: Rows, evidence: RunEvidence, how: str) -> str:
+def _explain_difference(rows: Rows, evidence: RunEvidence, how: str) -> str:
     """What is known to differ. Clocks, other streams and values are not: neither run records them for a kernel."""
     first, peaks = rows[0], evidence.run.peaks
     if are_delayed(evidence.run):
@@ -407,15 +411,15 @@ PYTHON_SHARE = 0.05
 """Share of the step from which a function of the program is reported."""
 
 
-def spot_words(part: Part) -> str:
+def describe_spot(part: Part) -> str:
     """Returns where a part of the idle time comes from: ``tokenize at app/data.py:33``; empty if it is unknown."""
-    line = line_words(part.source)
+    line = name_line(part.source)
     return f"{part.function} at {line}" if line and part.function else line or part.function
 
 
-def spots(run: Run, labels: Sequence[str]) -> str:
+def describe_spots(run: Run, labels: Sequence[str]) -> str:
     """Returns the places of idle parts, the longest first: `` (tokenize at app/data.py:33)``; empty without any."""
-    found = [(spot_words(part), part) for part in parts_of(run, IDLE) if part.label in labels]
+    found = [(describe_spot(part), part) for part in list_parts(run, IDLE) if part.label in labels]
     known = [(spot, part) for spot, part in found if spot]
     if not known:
         return ""
@@ -426,17 +430,17 @@ def spots(run: Run, labels: Sequence[str]) -> str:
 
 def _time_of(evidence: RunEvidence, *labels: str) -> float:
     """Seconds of the step with these labels; 0 if they are too few to be reported, or too few for what they rest on."""
-    times = idle_labels(evidence.run)
+    times = sum_idle_by_label(evidence.run)
     time_s = sum(times.get(label, 0.0) for label in labels)
-    least = LEAST_SHARE if divides_idle_time(evidence.run) else UNSURE_SHARE
+    least = LEAST_SHARE if has_idle_kinds(evidence.run) else UNSURE_SHARE
     return time_s if time_s >= least * evidence.whole.time_s else 0.0
 
 
-def _who_waits(run: Run) -> str:
+def _name_waiting_device(run: Run) -> str:
     return "the program waits" if runs_on_host(run) else "the device is idle"
 
 
-def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
+def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the idle time in which the program waits for its data loader.
 
     What only workers have, such as ``prefetch_factor``, is advised if the samples show that workers are waited for.
@@ -445,7 +449,7 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     time_s = _time_of(evidence, DATA_LOADING)
     if not time_s:
         return
-    functions = {part.function for part in parts_of(run, IDLE) if part.label == DATA_LOADING and part.function}
+    functions = {part.function for part in list_parts(run, IDLE) if part.label == DATA_LOADING and part.function}
     if not functions:
         advice = "more num_workers of the DataLoader, or batches that are prepared beforehand"
     elif functions == {WORKERS}:
@@ -454,66 +458,68 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
         advice = "more num_workers, or less work between the batches of its workers"
     else:
         advice = "the step's thread loads it by itself: num_workers=1 or more loads it beside the step"
-    if (threads := _threads_on_all_cores(run)) and WORKERS not in functions:
+    if (threads := _count_threads_on_all_cores(run)) and WORKERS not in functions:
         advice = (
             "prepare the batches beforehand; workers of the DataLoader would take cores from the step, which "
             f"uses all of them ({plural(threads, 'thread')})"
         )
     text = (
-        f"{_who_waits(run)} for {share_words(run, time_s)} of a step while data is loaded{spots(run, (DATA_LOADING,))}"
+        f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while data "
+        f"is loaded{describe_spots(run, (DATA_LOADING,))}"
     )
     names = [name for name in ("num_workers", "prefetch_factor") if name in advice]
     changes = tuple(ProgramChange("argument", f"DataLoader.{name}", "") for name in names)
-    assumed = Assumption(idle=idle_parts(run, DATA_LOADING))
+    assumed = Assumption(idle=list_idle_parts(run, DATA_LOADING))
     yield Finding("data-loading", f"{text}: {advice}", gain_s=time_s, assumed=assumed, changes=changes)
 
 
-def _threads_on_all_cores(run: Run) -> int:
+def _count_threads_on_all_cores(run: Run) -> int:
     """The number of threads of a step on a CPU whose graphs run on all cores; else 0."""
     threads = min((module.threads for module in run.modules if module.threads), default=0)
     return threads if runs_on_host(run) and threads >= run.environment.host.cpu_count > 0 else 0
 
 
-def cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
+def find_cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports operators that the host computes while the device waits."""
     run = evidence.run
     time_s = _time_of(evidence, CPU_OPERATORS)
     if time_s and not runs_on_host(run):
         text = (
-            f"the device is idle for {share_words(run, time_s)} of a step while the host computes operators on the CPU"
-            f"{spots(run, (CPU_OPERATORS,))}: compute them on the device, or beside the step"
+            f"the device is idle for {format_share(run, time_s)} of a step while the host computes operators on the CPU"
+            f"{describe_spots(run, (CPU_OPERATORS,))}: compute them on the device, or beside the step"
         )
-        assumed = Assumption(idle=idle_parts(run, CPU_OPERATORS))
+        assumed = Assumption(idle=list_idle_parts(run, CPU_OPERATORS))
         yield Finding("cpu-operators", text, gain_s=time_s, assumed=assumed)
 
 
-def host_waits(evidence: RunEvidence) -> Iterator[Finding]:
+def find_host_waits(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports sleeps, and waits of the host for a lock, a file, a socket, a process or other ranks."""
     run = evidence.run
     for label in WAITS:
         time_s = _time_of(evidence, label)
         if time_s:
-            text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host is {label}"
-            text += f"{spots(run, (label,))}: do it beside the step"
-            assumed = Assumption(idle=idle_parts(run, label))
+            text = f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the host is {label}"
+            text += f"{describe_spots(run, (label,))}: do it beside the step"
+            assumed = Assumption(idle=list_idle_parts(run, label))
             yield Finding("host-waits", text, gain_s=time_s, assumed=assumed, about=label)
 
 
-def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
+def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the time of Python's garbage collector, which stops the host."""
     run = evidence.run
     time_s = _time_of(evidence, COLLECTING)
     if time_s:
         text = (
-            f"{_who_waits(run)} for {share_words(run, time_s)} of a step while Python collects garbage"
-            f"{spots(run, (COLLECTING,))}: gc.freeze() after the start, or gc.disable(), and gc.collect() when it "
+            f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while Python collects garbage"
+            f"{describe_spots(run, (COLLECTING,))}: gc.freeze() after the start, or "
+            "gc.disable(), and gc.collect() when it "
             "costs no time"
         )
-        assumed = Assumption(idle=idle_parts(run, COLLECTING))
+        assumed = Assumption(idle=list_idle_parts(run, COLLECTING))
         yield Finding("garbage-collection", text, gain_s=time_s, assumed=assumed)
 
 
-def host_python(evidence: RunEvidence) -> Iterator[Finding]:
+def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports functions of the program that the host runs while the device waits, each by itself.
 
     It holds if samples name the function. What a function calls that is no operator counts as its own, such as a
@@ -521,42 +527,45 @@ def host_python(evidence: RunEvidence) -> Iterator[Finding]:
     """
     run = evidence.run
     groups: dict[tuple[str, str], list[Part]] = {}
-    for part in parts_of(run, IDLE):
+    for part in list_parts(run, IDLE):
         if part.label == PYTHON and part.source is not None and part.function:
             groups.setdefault((part.source.file, part.source.function), []).append(part)
     for place, parts in groups.items():
         time_s = sum(part.time_s for part in parts)
         if time_s < PYTHON_SHARE * evidence.whole.time_s:
             continue
-        text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host runs {_place_words(parts)}"
+        text = (
+            f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the "
+            f"host runs {_describe_places(parts)}"
+        )
         text += ": shorten it, call it less often, or run it beside the step"
         changes = (ProgramChange("line", "host", "", parts[0].source),)
         assumed = Assumption(idle=tuple(parts))
         yield Finding("host-python", text, gain_s=time_s, assumed=assumed, changes=changes, about=" ".join(place))
 
 
-def _place_words(parts: Sequence[Part]) -> str:
+def _describe_places(parts: Sequence[Part]) -> str:
     """The function of the program, its line, and what it spends most of that time in."""
     first = parts[0]
     where = first.source.function if first.source is not None else ""
     inside = [part for part in parts if part.function != where]
     words = [f"{part.function} {units.seconds(part.time_s)}" for part in inside]
     most = f" ({join_words(words, MOST_LINES)})" if words else ""
-    return f"{where} at {line_words(first.source)}{most}"
+    return f"{where} at {name_line(first.source)}{most}"
 
 
 STEP_RULES = (
-    Rule(("data-loading",), data_loading, names_host_work=True),
-    Rule(("cpu-operators",), cpu_operators, names_host_work=True),
-    Rule(("host-waits",), host_waits, names_host_work=True),
-    Rule(("host-python",), host_python, names_host_work=True),
-    Rule(("garbage-collection",), garbage_collection, names_host_work=True),
-    Rule(("collectives",), collectives),
-    Rule(("gradient-copies",), gradient_copies),
-    Rule(("uneven-ranks",), uneven_ranks),
-    Rule(("busy-step",), busy_step, is_measurement=True),
-    Rule(("unsteady-steps",), unsteady_steps, is_measurement=True),
-    Rule(("other-steps",), other_steps, is_measurement=True),
-    Rule(("alone-less", "alone-more"), different_by_themselves, is_measurement=True),
-    Rule(("first-step",), first_step, is_measurement=True),
+    Rule(("data-loading",), find_data_loading, names_host_work=True),
+    Rule(("cpu-operators",), find_cpu_operators, names_host_work=True),
+    Rule(("host-waits",), find_host_waits, names_host_work=True),
+    Rule(("host-python",), find_host_python, names_host_work=True),
+    Rule(("garbage-collection",), find_garbage_collection, names_host_work=True),
+    Rule(("collectives",), find_collectives),
+    Rule(("gradient-copies",), find_gradient_copies),
+    Rule(("uneven-ranks",), find_uneven_ranks),
+    Rule(("busy-step",), find_busy_step, is_measurement=True),
+    Rule(("unsteady-steps",), find_unsteady_steps, is_measurement=True),
+    Rule(("other-steps",), find_other_steps, is_measurement=True),
+    Rule(("alone-less", "alone-more"), find_different_by_themselves, is_measurement=True),
+    Rule(("first-step",), find_long_first_step, is_measurement=True),
 )

@@ -8,7 +8,7 @@ import statistics
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
-from ..step_costs import eager_ratio
+from ..step_costs import compute_eager_ratio
 from .finding import Rows, join_words
 
 _SOURCES = {
@@ -25,45 +25,47 @@ MOST_STRETCHES = 4
 """Largest number of stretches of calls that the first line names."""
 
 
-def step_words(program: Program) -> str:
+def describe_step(program: Program) -> str:
     """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
 
     If the figure comes from some of the timed steps, those at the level of the profiled ones, it says ``17 of 243``.
     """
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
-    kinds = f" of {len(found)} kinds" if (found := differing_kinds(program)) else ""
+    kinds = f" of {len(found)} kinds" if (found := find_differing_kinds(program)) else ""
     count, every = program.level[1] - program.level[0], len(program.step_times_s)
     timed = f"{f'{count} of {every}' if 0 < count < every else every} timed{kinds}"
-    said = f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
-    return f"{said} = {loop_words(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
+    said = (
+        f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_describe_eager_steps(program)])})"
+    )
+    return f"{said} = {describe_loop(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
 
 
-def differing_kinds(program: Program) -> tuple[StepKind, ...]:
+def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
     """The kinds of the timed steps, by the graphs that they called; empty if they take about the same time."""
     times = [kind.time_s for kind in program.step_kinds]
     differ = len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
     return program.step_kinds if differ else ()
 
 
-def loop_words(program: Program) -> str:
+def describe_loop(program: Program) -> str:
     """Returns ``forward 2.70 ms + 24 x forward-2 0.684 ms + 0.21 ms between``."""
     parts = []
     for one in program.stretches:
-        graphs = unit_words(one) if len(one.labels) == 1 else f"({unit_words(one)})"
+        graphs = describe_unit(one) if len(one.labels) == 1 else f"({describe_unit(one)})"
         times = f"{units.count(one.repetitions)} x " if one.repetitions != 1 else ""
         parts.append(f"{times}{graphs} {units.seconds(one.time_s)}")
     between_s = program.step_time_s - sum(one.whole_s for one in program.stretches)
     return " + ".join([*parts, f"{units.seconds(between_s)} between"] if between_s > 0 else parts)
 
 
-def unit_words(stretch: CallStretch) -> str:
+def describe_unit(stretch: CallStretch) -> str:
     """The graphs of one repetition: ``forward + backward``, and how often they follow each other."""
     named = [(label, len(list(group))) for label, group in itertools.groupby(stretch.labels)]
     return " + ".join(f"{count} x {label}" if count > 1 else label for label, count in named)
 
 
-def _eager_words(program: Program) -> list[str]:
-    ratio = eager_ratio(program)
+def _describe_eager_steps(program: Program) -> list[str]:
+    ratio = compute_eager_ratio(program)
     if ratio is None:
         return []
     if ratio > 1:
@@ -71,13 +73,13 @@ def _eager_words(program: Program) -> list[str]:
     return ["no measurable difference to eager" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
 
 
-def share_words(run: Run, seconds: float) -> str:
+def format_share(run: Run, seconds: float) -> str:
     """Returns a time with its share of the step: ``1.20 ms (3.4%)``."""
     whole = run.program.step_time_s if run.program else 0.0
     return f"{units.seconds(seconds)} ({units.percent(seconds / whole)})" if whole else units.seconds(seconds)
 
 
-def line_words(source: SourceLine | None) -> str:
+def name_line(source: SourceLine | None) -> str:
     """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown.
 
     If only a function is known, its name stands behind its first line: ``app/train.py:50 main``.
@@ -90,18 +92,18 @@ def line_words(source: SourceLine | None) -> str:
 
 def place_words(part: Part) -> str:
     """Returns where a part comes from: its line, else its module; empty if both are unknown."""
-    return line_words(part.source) or part.module
+    return name_line(part.source) or part.module
 
 
-def origin_words(rows: Rows) -> str:
+def name_origins(rows: Rows) -> str:
     """The layers and lines that most of the time is spent for: `` (head at app/model.py:83)``."""
-    layers = dict.fromkeys(_layer_name(layer) for row in rows for layer in row.kernel.origin.layers)
-    lines = dict.fromkeys(line_words(line) for row in rows for line in row.kernel.origin.source_lines)
+    layers = dict.fromkeys(_name_layer(layer) for row in rows for layer in row.kernel.origin.layers)
+    lines = dict.fromkeys(name_line(line) for row in rows for line in row.kernel.origin.source_lines)
     words = [join_words(list(some), 2) for some in (layers, lines) if some]
     return f" ({' at '.join(words)})" if words else ""
 
 
-def _layer_name(layer: str) -> str:
+def _name_layer(layer: str) -> str:
     """The last word of a layer's path; with the one before it, if it is a number."""
     words = layer.split(".")
     return ".".join(words[-2:]) if words[-1].isdigit() else words[-1]

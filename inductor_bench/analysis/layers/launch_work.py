@@ -12,8 +12,8 @@ from ...records.run import Peaks
 from ...records.traced import Activity
 from ..call_work import classify_operator, find_parts
 from ..kernel_aggregation import KernelIdentity, describe_call
-from ..ledger import activity_key, kernel_key
-from ..roofline import matrix_roof
+from ..ledger import make_activity_key, make_kernel_key
+from ..roofline import find_matrix_roof
 
 PRODUCTS = frozenset({Category.EXTERN_GEMM, Category.EXTERN_CONV, Category.EXTERN_ATTENTION, Category.TEMPLATE})
 """The categories of matrix products, convolutions and attention."""
@@ -40,7 +40,7 @@ class KernelWork:
 
     def __init__(self, modules: Iterable[ModuleRecord], peaks: Peaks | None) -> None:
         self._rows: dict[str, dict[KernelIdentity, Kernel]] = {
-            module.slug: {kernel_key(kernel): kernel for kernel in module.kernels} for module in modules
+            module.slug: {make_kernel_key(kernel): kernel for kernel in module.kernels} for module in modules
         }
         self._peaks = peaks
 
@@ -56,11 +56,11 @@ class KernelWork:
     def _of_graph(self, slug: str, activities: Sequence[Activity]) -> Iterable[LaunchWork]:
         rows, known = self._rows.get(slug, {}), dict[object, LaunchWork]()
         for activity, part in zip(activities, find_parts(activities), strict=True):
-            key = activity_key(activity)
+            key = make_activity_key(activity)
             alike = key, activity.arguments, part
             if alike not in known:
                 shapes = describe_call(activity.arguments, part)
-                known[alike] = self._of_row(key[0], _row_of(rows, key), shapes)
+                known[alike] = self._of_row(key[0], _find_row(rows, key), shapes)
             yield known[alike]
 
     def _of_row(self, category: Category, row: Kernel | None, shapes: str) -> LaunchWork:
@@ -75,11 +75,11 @@ class KernelWork:
             category in PRODUCTS or bool(flops),
             flops / calls if flops and calls else None,
             moved / calls if moved is not None and calls else None,
-            matrix_roof(row.work.dtype, self._peaks) if self._peaks is not None else None,
+            find_matrix_roof(row.work.dtype, self._peaks) if self._peaks is not None else None,
         )
 
 
-def _row_of(rows: Mapping[KernelIdentity, Kernel], key: KernelIdentity) -> Kernel | None:
+def _find_row(rows: Mapping[KernelIdentity, Kernel], key: KernelIdentity) -> Kernel | None:
     """The row of a kernel; of a library call that ran another kernel in the module's own run, that of its operator."""
     alike = (row for other, row in rows.items() if key[2] and (other[0], other[2]) == (key[0], key[2]))
     return rows.get(key) or next(alike, None)

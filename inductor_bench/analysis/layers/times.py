@@ -22,7 +22,7 @@ BACKWARD_NODE = "autograd::engine::evaluate_function"
 
 
 MOVES = (Category.COPY, Category.MEMSET)
-"""What a call does beside its kernels, without FLOPs."""
+"""The work of a call outside of its kernels, without FLOPs."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GraphLayers:
         return known or (LayerShare("", self.direction, -1, 1.0),)
 
 
-def direction_of_role(role: str) -> str:
+def find_direction(role: str) -> str:
     """The direction of a compiled module's kernels by its role: ``forward`` if it is no backward."""
     return BACKWARD if role == BACKWARD else FORWARD
 
@@ -128,7 +128,7 @@ class DividedSteps:
     graphs: Mapping[int, GraphLayers]  # the modules of each graph
 
 
-def times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> StepLayers:
+def sum_times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> StepLayers:
     """The device time of a step by layer and by line.
 
     The rows of each add up to the device time of all works of a step. On a CPU these are the parts of its ledger: the
@@ -141,7 +141,7 @@ def times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> S
     steps = divided.steps
     every = (one for own in divided.activities.values() for one in own)
     known = {id(activity): work for activity, work in zip(every, works, strict=True)} if works else {}
-    pieces = list(_host_pieces(divided, known) if steps.on_host else _device_pieces(divided, known))
+    pieces = list(_list_host_pieces(divided, known) if steps.on_host else _list_device_pieces(divided, known))
     by_layer: dict[tuple[str, str, str], _RowSums] = defaultdict(_RowSums)
     by_line: dict[tuple[SourceLine | None, str, str], _RowSums] = defaultdict(_RowSums)
     for piece in pieces:
@@ -160,8 +160,8 @@ def times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> S
     return StepLayers(tuple(layers), classes, tuple(lines))
 
 
-def _device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
-    steps, graphs, again = divided.steps, divided.graphs, _calls_again(divided.steps.calls)
+def _list_device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
+    steps, graphs, again = divided.steps, divided.graphs, _list_repeated_calls(divided.steps.calls)
     counted: set[object] = set()
     for work in steps.works:
         if not steps.window.launched(work.launch_start_s):
@@ -169,14 +169,14 @@ def _device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> It
         if work.kind == GRAPH and work.graph is not None:
             own = graphs.get(work.graph, GraphLayers())
             launch = known.get(id(work.activity), LaunchWork())
-            pieces = _divided(own, launch, work.activity, work.duration_s, work.call, counted)
-            yield from map(_computed_again, pieces) if work.call in again else pieces
+            pieces = _divide_launch(own, launch, work.activity, work.duration_s, work.call, counted)
+            yield from map(_mark_recomputed, pieces) if work.call in again else pieces
         else:
-            yield _other_piece(work, steps)
+            yield _make_other_piece(work, steps)
 
 
-def _host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
-    steps, again = divided.steps, _calls_again(divided.steps.calls)
+def _list_host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
+    steps, again = divided.steps, _list_repeated_calls(divided.steps.calls)
     inside: dict[int, list[int]] = defaultdict(list)
     for number, call in enumerate(steps.calls):
         if steps.window.launched(call.start_s):
@@ -188,7 +188,7 @@ def _host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iter
         if work.kind == GRAPH and work.graph is not None:
             rests[work.graph].append(work.duration_s)
         else:
-            yield _other_piece(work, steps)
+            yield _make_other_piece(work, steps)
     for graph, times in rests.items():
         layers, whole_s = divided.graphs.get(graph, GraphLayers()), math.fsum(times)
         own = divided.activities.get(graph, ())
@@ -197,25 +197,25 @@ def _host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iter
         counted: set[object] = set()
         for activity in own:
             launch = known.get(id(activity), LaunchWork())
-            pieces = _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
+            pieces = _divide_launch(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
             calls = inside[graph]
             is_again = activity.iteration < len(calls) and calls[activity.iteration] in again
-            yield from map(_computed_again, pieces) if is_again else pieces
+            yield from map(_mark_recomputed, pieces) if is_again else pieces
         yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0)
 
 
-def _calls_again(calls: Sequence[GraphCall]) -> frozenset[int]:
+def _list_repeated_calls(calls: Sequence[GraphCall]) -> frozenset[int]:
     """The calls by which the backward computes again what other calls of the same graph have computed."""
     first = {call.graph for call in calls if not call.in_backward}
     return frozenset(number for number, call in enumerate(calls) if call.in_backward and call.graph in first)
 
 
-def _computed_again(piece: _Piece) -> _Piece:
+def _mark_recomputed(piece: _Piece) -> _Piece:
     is_forward = piece.owner.direction == FORWARD
     return piece._replace(owner=piece.owner._replace(direction=RECOMPUTED)) if is_forward else piece
 
 
-def _divided(
+def _divide_launch(
     known: GraphLayers,
     launch: LaunchWork,
     activity: Activity | None,
@@ -236,20 +236,20 @@ def _divided(
         counted.add(call)
     by_node = any(one.flops for one in shares)  # what the graph says of each node goes before the sum of the row
     for one in shares:
-        flops = (one.flops if is_new else 0.0) if by_node else _part(launch.flops, one.share)
+        flops = (one.flops if is_new else 0.0) if by_node else _take_share(launch.flops, one.share)
         work = LaunchWork(
-            (by_node and computes) or launch.is_product, flops, _part(launch.moved_bytes, one.share), launch.peak
+            (by_node and computes) or launch.is_product, flops, _take_share(launch.moved_bytes, one.share), launch.peak
         )
         line = found.lines[one.line] if 0 <= one.line < len(found.lines) else None
         owner = _PieceOwner(GRAPH, one.layer, one.direction, line)
         yield _Piece(owner, one.share * time_s, one.share, is_shared, work)
 
 
-def _part(value: float | None, share: float) -> float | None:
+def _take_share(value: float | None, share: float) -> float | None:
     return None if value is None else value * share
 
 
-def _other_piece(work: Work, steps: Steps) -> _Piece:
+def _make_other_piece(work: Work, steps: Steps) -> _Piece:
     place = steps.places.get(work.op, CallPlace()) if work.op >= 0 else CallPlace()
     direction = ""
     if work.kind == EAGER:
@@ -264,7 +264,7 @@ def is_between_kernels(row: LayerTime) -> bool:
     return row.kind == GRAPH and not row.layer and not row.direction
 
 
-def layer_share(rows: Sequence[LayerTime]) -> float | None:
+def compute_layer_share(rows: Sequence[LayerTime]) -> float | None:
     """The share of the time of the compiled graphs' kernels that has a module; ``None`` if they have none."""
     graphs = [row for row in rows if row.kind == GRAPH and not is_between_kernels(row)]
     whole_s = math.fsum(row.time_s for row in graphs)

@@ -57,7 +57,7 @@ class TreeNode:
     code: str = ""  # the text of a line
 
 
-def tree_by_layer(rows: Iterable[LayerTime], classes: Mapping[str, str]) -> tuple[TreeNode, ...]:
+def build_tree_by_layer(rows: Iterable[LayerTime], classes: Mapping[str, str]) -> tuple[TreeNode, ...]:
     """The objects at the roots with their modules, the longest first, and with equal layers folded.
 
     Eager operators stand below the class of their module in a node of their own, because its path is not known. Time
@@ -79,7 +79,7 @@ def tree_by_layer(rows: Iterable[LayerTime], classes: Mapping[str, str]) -> tupl
     return tuple(_fold(one) for one in _grow(list(found.items()), classes, ()))
 
 
-def tree_by_line(rows: Iterable[LineTime]) -> tuple[TreeNode, ...]:
+def build_tree_by_line(rows: Iterable[LineTime]) -> tuple[TreeNode, ...]:
     """The files with their lines, the longest first; other work by its kind where the line is unknown."""
     lines: dict[tuple[str, SourceLine | None], list[LineTime]] = {}
     for row in rows:
@@ -95,8 +95,8 @@ def tree_by_line(rows: Iterable[LineTime]) -> tuple[TreeNode, ...]:
         else:
             name = f"{source.line} in {source.function}"
             files.setdefault(source.file, []).append(TreeNode(name, figures, figures, code=source.code))
-    made = [TreeNode(file, _total(found), children=_ordered(found)) for file, found in files.items()]
-    return _ordered([*made, *unknown])
+    made = [TreeNode(file, _total(found), children=_sort_nodes(found)) for file, found in files.items()]
+    return _sort_nodes([*made, *unknown])
 
 
 def walk(nodes: Iterable[TreeNode], depth: int = 0) -> Iterator[tuple[int, TreeNode]]:
@@ -122,10 +122,10 @@ def _grow(
         children = _grow([one for one in group if one[0]], classes, (*above, name))
         class_name = classes.get(".".join((*above, name)), "")
         made.append(TreeNode(name, _add(own, _total(children)), own, class_name, children))
-    return _ordered(made)
+    return _sort_nodes(made)
 
 
-def _ordered(nodes: Sequence[TreeNode]) -> tuple[TreeNode, ...]:
+def _sort_nodes(nodes: Sequence[TreeNode]) -> tuple[TreeNode, ...]:
     """The longest first; numbered layers in their order."""
     if all(node.name.isdecimal() for node in nodes):
         return tuple(sorted(nodes, key=lambda node: int(node.name)))
@@ -169,11 +169,11 @@ def _total(nodes: Iterable[TreeNode]) -> Figures:
 
 def _fold(node: TreeNode) -> TreeNode:
     """The node with equal layers folded, and with a list of modules joined with them."""
-    children = tuple(_shortened(_fold(_merge(run))) for run in _runs(node.children))
+    children = tuple(_shorten_path(_fold(_merge(run))) for run in _find_runs(node.children))
     return replace(node, children=children)
 
 
-def _shortened(node: TreeNode) -> TreeNode:
+def _shorten_path(node: TreeNode) -> TreeNode:
     """A list of modules with one child as one node: ``layers.0-11``."""
     if len(node.children) != 1 or node.own.time_s or node.count > 1 or node.class_name:
         return node
@@ -181,18 +181,18 @@ def _shortened(node: TreeNode) -> TreeNode:
     return replace(child, name=f"{node.name}.{child.name}")
 
 
-def _runs(nodes: Sequence[TreeNode]) -> Iterator[list[TreeNode]]:
+def _find_runs(nodes: Sequence[TreeNode]) -> Iterator[list[TreeNode]]:
     """The siblings in runs of equal layers: numbered one after the other, of one class and about equal times."""
     run: list[TreeNode] = []
     for node in nodes:
-        if run and not _follows(run[-1], node):
+        if run and not _is_next_layer(run[-1], node):
             yield from _equal_times(run)
             run = []
         run.append(node)
     yield from _equal_times(run)
 
 
-def _follows(one: TreeNode, other: TreeNode) -> bool:
+def _is_next_layer(one: TreeNode, other: TreeNode) -> bool:
     numbered = one.name.isdecimal() and other.name.isdecimal() and int(other.name) == int(one.name) + 1
     return numbered and one.class_name == other.class_name
 
@@ -218,13 +218,13 @@ def _merge(nodes: Sequence[TreeNode]) -> TreeNode:
     for node in nodes:
         own = _add(own, node.own)
     name = f"{nodes[0].name}-{nodes[-1].name}"
-    return TreeNode(name, _total(nodes), own, nodes[0].class_name, _ordered(children), len(nodes))
+    return TreeNode(name, _total(nodes), own, nodes[0].class_name, _sort_nodes(children), len(nodes))
 
 
 # --- names of several layers -----------------------------------------------------------------------------------------
 
 
-def folded_names(layers: Iterable[str]) -> tuple[str, ...]:
+def fold_names(layers: Iterable[str]) -> tuple[str, ...]:
     """The layers with those folded that differ in one number: ``Net.layers.0-11.mlp``.
 
     Numbers with gaps are ranges one after the other: ``layers.0,2-3``.
@@ -235,10 +235,12 @@ def folded_names(layers: Iterable[str]) -> tuple[str, ...]:
         place = next((at for at, part in enumerate(parts) if part.isdecimal()), -1)
         key = tuple("#" if at == place else part for at, part in enumerate(parts))
         groups.setdefault(key, []).append(int(parts[place]) if place >= 0 else -1)
-    return tuple(".".join(part if part != "#" else _ranges(numbers) for part in key) for key, numbers in groups.items())
+    return tuple(
+        ".".join(part if part != "#" else _list_ranges(numbers) for part in key) for key, numbers in groups.items()
+    )
 
 
-def _ranges(numbers: Iterable[int]) -> str:
+def _list_ranges(numbers: Iterable[int]) -> str:
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][-1] == number - 1:

@@ -19,7 +19,7 @@ from ...records.optimization import (
     MenuRow,
     Optimization,
 )
-from ..statistics import CONFIDENCE, median_interval, samples_needed
+from ..statistics import CONFIDENCE, compute_median_interval, count_needed_samples
 
 Searches = Sequence[tuple[str, Optimization]]
 """The searches of a batch, each with the name of its model."""
@@ -56,7 +56,7 @@ class SettingSummary:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95% interval of the median, from the ranks of the models alone; ``None`` with too few models."""
-        return median_interval(self.saved) if len(self.saved) >= FEWEST_MODELS else None
+        return compute_median_interval(self.saved) if len(self.saved) >= FEWEST_MODELS else None
 
     @property
     def failed(self) -> int:
@@ -71,7 +71,7 @@ class SettingSummary:
 
 _NUMBER = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 
-FEWEST_MODELS = samples_needed(CONFIDENCE)
+FEWEST_MODELS = count_needed_samples(CONFIDENCE)
 """The smallest number of models whose ranks give an interval of the median."""
 
 
@@ -93,20 +93,20 @@ def _summarize(rows: Sequence[tuple[str, MenuRow]]) -> SettingSummary:
         first.title,
         first.group,
         tuple(name for name, _ in rows),
-        tuple((name, row.proven) for name, row in rows if row.proven is not None and _helps(row)),
+        tuple((name, row.proven) for name, row in rows if row.proven is not None and _is_helpful(row)),
         sum(row.state == KEPT for _, row in rows),
         sum(row.state == UNPROVEN for _, row in rows),
         tuple(gain.share for gain in gains if gain is not None),
-        tuple(_failures(rows)),
+        tuple(_count_failures(rows)),
     )
 
 
-def _helps(row: MenuRow) -> bool:
+def _is_helpful(row: MenuRow) -> bool:
     """Whether a setting makes the step shorter by itself, proven, with numbers that agree."""
     return row.state in (KEPT, REDUNDANT) and row.proven is not None and row.proven.verdict == FASTER
 
 
-def _failures(rows: Sequence[tuple[str, MenuRow]]) -> Iterator[SettingFailures]:
+def _count_failures(rows: Sequence[tuple[str, MenuRow]]) -> Iterator[SettingFailures]:
     """The failures by their reason; reasons that differ in numbers only are one."""
     found: dict[tuple[bool, str], list[tuple[str, str]]] = {}
     for name, row in rows:
@@ -117,7 +117,7 @@ def _failures(rows: Sequence[tuple[str, MenuRow]]) -> Iterator[SettingFailures]:
         yield SettingFailures(differs, places[0][1], tuple(name for name, _ in places))
 
 
-def mean_saving(searches: Searches) -> float | None:
+def compute_mean_saving(searches: Searches) -> float | None:
     """The share by which the searched models become faster, in geometric mean of their steps.
 
     A model without a result counts with 0, one whose search is not complete does not count.

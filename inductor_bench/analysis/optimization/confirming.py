@@ -24,10 +24,10 @@ from ...records.optimization import (
     OptimizedProgram,
     Trial,
 )
-from .judging import LOOKS, digests_differ, judge_alone, needs_of
+from .judging import LOOKS, describe_digest_difference, judge_alone, needs_of
 from .row_states import is_faster
 from .search_rounds import Asking, Questions, SearchRounds
-from .trial_plans import first_runs, in_turn, name_of, without
+from .trial_plans import alternate_names, leave_out, list_first_runs, name_of
 
 FROM_START = ("cudagraphs",)
 """Groups whose rows are only claimed if they ran from the program's start. If gradients accumulate or outputs are kept,
@@ -36,8 +36,8 @@ a program fails with CUDA graphs from its start, but not if it switches to them 
 FAILS = "from the program's start it fails: {said}"
 NOT_RUN = "it is faster by itself, but it was not yet run from the program's start"
 NO_LOSSES = (
-    "it is faster by itself, but it changes the {numbers}: its losses from the program's start have to be those of "
-    "the original, and no time was left to compare them: a longer --budget does it"
+    "it is faster by itself, but it changes the {numbers}: its losses from the program's start have to be compared "
+    "with the original's, and no time was left for that: a longer --budget compares them"
 )
 NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does it"
 
@@ -69,7 +69,7 @@ class ConfirmingSearch(SearchRounds):
         """Runs the program with the result and without in turn, if there is time; returns the rows that have to go."""
         full = name_of(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
-        names = [full, ORIGINAL, *(name_of(without(kept, slug)) for slug in alone)]
+        names = [full, ORIGINAL, *(name_of(leave_out(kept, slug)) for slug in alone)]
         ran = yield from self._run_in_turn(names, alone)
         trials = [trial for trial in ran if not trial.late]
         whole = judge_alone(trials, full, noise=self.trials)
@@ -94,7 +94,7 @@ class ConfirmingSearch(SearchRounds):
         if unchecked:
             return self._give_up(unchecked, UNPROVEN, "it is faster, but its results could not be compared")
         for slug in alone:
-            own = judge_alone(trials, full, name_of(without(kept, slug)), self.trials)
+            own = judge_alone(trials, full, name_of(leave_out(kept, slug)), self.trials)
             self._set(slug, own=own)
             if not is_faster(own):
                 return self._give_up([slug], REDUNDANT, "together with the others it saves nothing more")
@@ -116,8 +116,8 @@ class ConfirmingSearch(SearchRounds):
         full = (names[0],)
         before = [one for one in self.trials if one.purpose == CONFIRM and one.slugs == full and not one.failure]
         found, begun = list[Trial](), len(self.trials)
-        turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
-        colds, is_cold = first_runs(turns), True
+        turns = alternate_names(names, self._lanes if alone else min(self._lanes, 2))
+        colds, is_cold = list_first_runs(turns), True
         for place, turn in enumerate(turns):
             places = range(place, len(names)) if place < len(names) else (place,)
             is_cold = is_cold and self._has_time(CONFIRM, self._rounds_s_of(turns, places, colds))
@@ -178,7 +178,7 @@ class ConfirmingSearch(SearchRounds):
     def _compare_digests(self, trials: Sequence[Trial], full: str) -> str:
         originals = [trial.digests for trial in trials if trial.slugs == (ORIGINAL,)]
         changed = [trial.digests for trial in trials if trial.slugs == (full,)]
-        return next(filter(None, (digests_differ(originals, one) for one in changed)), "")
+        return next(filter(None, (describe_digest_difference(originals, one) for one in changed)), "")
 
     def _is_compared(self, slug: str, trials: Sequence[Trial]) -> bool:
         """Whether outputs, gradients or losses with a row were compared, if it can change them."""
@@ -220,7 +220,7 @@ class ConfirmingSearch(SearchRounds):
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = max(0.0, longer_s / saved_s) if longer_s is not None and changes and saved_s > 0 else None
         compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
-        said = f"{compared} steps of the optimizer: gradients and losses as without the settings" if compared else ""
+        said = f"{compared} steps of the optimizer: gradients and losses agree with the original's" if compared else ""
         self.winner = OptimizedProgram(
             slugs=tuple(kept),
             gain=gain,

@@ -35,16 +35,16 @@ START_VARIANTS = 4
 """The number of variants whose comparison and steps take as long as the program's start (measured: 4 to 6)."""
 
 
-def expected_share(row: MenuRow) -> float:
+def compute_expected_share(row: MenuRow) -> float:
     """The share of the step that a row may be expected to save; what the user adds comes first."""
     if row.group not in USUAL_SHARES:
         return 1.0 if row.bound is None else row.bound
     return USUAL_SHARES[row.group] * (1.0 if row.bound is None else row.bound)
 
 
-def in_order(rows: Iterable[MenuRow]) -> list[MenuRow]:
+def sort_by_worth(rows: Iterable[MenuRow]) -> list[MenuRow]:
     """Rows in the order in which they are tried: what may save most for its time comes first."""
-    return sorted(rows, key=lambda row: -expected_share(row) / (COSTS_MORE if row.group in COSTLY else 1.0))
+    return sorted(rows, key=lambda row: -compute_expected_share(row) / (COSTS_MORE if row.group in COSTLY else 1.0))
 
 
 class ProcessCosts:

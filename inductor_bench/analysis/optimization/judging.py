@@ -29,8 +29,8 @@ from ...records.optimization import (
     TrialVariant,
     VariantCheck,
 )
-from ..statistics import STEP_EFFECT, median_interval, samples_needed
-from .trial_plans import name_of, prefixes
+from ..statistics import STEP_EFFECT, compute_median_interval, count_needed_samples
+from .trial_plans import list_prefixes, name_of
 
 CONFIDENCE = 0.999
 """The confidence of the interval of a claim, over all times that it may be judged together."""
@@ -38,7 +38,7 @@ CONFIDENCE = 0.999
 LOOKS = 3
 """How often a claim may be judged: after two, four and six processes."""
 
-LEAST_PAIRS = samples_needed(1 - (1 - CONFIDENCE) / LOOKS)
+LEAST_PAIRS = count_needed_samples(1 - (1 - CONFIDENCE) / LOOKS)
 """The number of pairs of turns without which nothing is decided."""
 
 MOST_LOG = math.log(10.0)
@@ -61,7 +61,7 @@ class VariantTurn(NamedTuple):
     time_s: float  # the mean of its steps
 
 
-def turns_of(variant: TrialVariant) -> list[VariantTurn]:
+def split_into_turns(variant: TrialVariant) -> list[VariantTurn]:
     """The turns of a variant in one process."""
     found: list[VariantTurn] = []
     begin = 0
@@ -73,24 +73,26 @@ def turns_of(variant: TrialVariant) -> list[VariantTurn]:
     return found
 
 
-def paired_logs(variant: TrialVariant, base: TrialVariant) -> list[float]:
+def pair_logarithms(variant: TrialVariant, base: TrialVariant) -> list[float]:
     """The logarithms of the ratios of a variant's turns to those of another variant, each to the nearest one.
 
     A turn is in one pair only, so that pairs are independent; a drift and a change of the clock cancel.
     """
-    found, begin, others = [], 0, turns_of(base)
-    for turn in turns_of(variant):
+    found, begin, others = [], 0, split_into_turns(base)
+    for turn in split_into_turns(variant):
         if begin >= len(others):
             break
         nearest = begin
-        while nearest + 1 < len(others) and _apart(others[nearest + 1], turn) < _apart(others[nearest], turn):
+        while nearest + 1 < len(others) and _compute_distance(others[nearest + 1], turn) < _compute_distance(
+            others[nearest], turn
+        ):
             nearest += 1
         found.append(math.log(turn.time_s / others[nearest].time_s))
         begin = nearest + 1
     return found
 
 
-def _apart(one: VariantTurn, other: VariantTurn) -> float:
+def _compute_distance(one: VariantTurn, other: VariantTurn) -> float:
     return abs(one.place - other.place)
 
 
@@ -111,25 +113,25 @@ def process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> l
         variant, other = trial.variant(slug), trial.variant(base)
         if not trial.alternates or variant is None or other is None or variant.failure or other.failure:
             continue
-        logs = paired_logs(variant, other)
+        logs = pair_logarithms(variant, other)
         if logs:
             found.append(
                 ProcessGain(
                     statistics.median(logs),
                     tuple(logs),
-                    placebo_log(trial),
+                    compute_placebo_logarithm(trial),
                     statistics.median(other.times_s),
                 )
             )
     return found
 
 
-def placebo_log(trial: Trial) -> float | None:
+def compute_placebo_logarithm(trial: Trial) -> float | None:
     """The median logarithm of the ratio of the placebo's steps to the original's; ``None`` without a placebo."""
     placebo, original = trial.variant(PLACEBO), trial.variant(ORIGINAL)
     if not trial.alternates or placebo is None or original is None or placebo.failure:
         return None
-    logs = paired_logs(placebo, original)
+    logs = pair_logarithms(placebo, original)
     return statistics.median(logs) if logs else None
 
 
@@ -147,7 +149,7 @@ class Scatter:
         """Half the width of the interval of a mean over so many processes; infinite if nothing is known."""
         if not self.freedom:
             return math.inf
-        return student_quantile(self.freedom, confidence) * math.sqrt(self.variance / processes)
+        return compute_student_quantile(self.freedom, confidence) * math.sqrt(self.variance / processes)
 
     def with_values(self, values: Iterable[float], freedom: int) -> Scatter:
         """The same with differences from what was expected, and their degrees of freedom."""
@@ -157,14 +159,14 @@ class Scatter:
         return Scatter(total / (self.freedom + freedom), self.freedom + freedom)
 
 
-def scatter_of(trials: Sequence[Trial], groups: Iterable[Sequence[float]] = ()) -> Scatter:
+def estimate_scatter(trials: Sequence[Trial], groups: Iterable[Sequence[float]] = ()) -> Scatter:
     """The scatter between processes, from the placebos of these trials and from values that should be equal.
 
     Args:
         trials: the trials in which variants took turns; a placebo's true ratio is 1.
         groups: values of the same ratio from several processes, each group around its own mean.
     """
-    placebos = [log for log in map(placebo_log, trials) if log is not None]
+    placebos = [log for log in map(compute_placebo_logarithm, trials) if log is not None]
     total, freedom = math.fsum(log * log for log in placebos), len(placebos)
     for group in groups:
         if len(group) > 1:
@@ -174,18 +176,18 @@ def scatter_of(trials: Sequence[Trial], groups: Iterable[Sequence[float]] = ()) 
 
 
 @functools.cache
-def student_quantile(freedom: int, confidence: float) -> float:
+def compute_student_quantile(freedom: int, confidence: float) -> float:
     """The two-sided quantile of Student's t: its absolute value is below that with this probability."""
     low, high = 0.0, 1.0
-    while student_probability(high, freedom) < confidence:
+    while compute_student_probability(high, freedom) < confidence:
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if student_probability(middle, freedom) < confidence else (low, middle)
+        low, high = (middle, high) if compute_student_probability(middle, freedom) < confidence else (low, middle)
     return high
 
 
-def student_probability(bound: float, freedom: int) -> float:
+def compute_student_probability(bound: float, freedom: int) -> float:
     """The probability that the absolute value of Student's t is at most ``bound``.
 
     The finite series for whole degrees of freedom (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
@@ -213,7 +215,7 @@ FEW_LEVELS = 1 / 3
 """The largest share of processes at other levels that are left out as exceptions. If there are more, all count."""
 
 
-def at_usual_level(trials: Iterable[Trial], every: Iterable[Trial]) -> list[Trial]:
+def keep_usual_level(trials: Iterable[Trial], every: Iterable[Trial]) -> list[Trial]:
     """Those of some processes in which the original takes about as long as in most processes on their device.
 
     What the variants take does not count. A process without the original is at no other level.
@@ -264,7 +266,7 @@ def judge(
         others: further variants in these trials, of which what each process says tells of the scatter, too.
     """
     noise = noise or trials
-    trials, noise = (at_usual_level(some, noise) for some in (trials, noise))
+    trials, noise = (keep_usual_level(some, noise) for some in (trials, noise))
     gains = process_gains(trials, slug, base)
     if not gains:
         return None
@@ -272,15 +274,15 @@ def judge(
     middles = [gain.log for gain in gains]
     middle = statistics.fmean(middles)
     confidence = 1 - (1 - CONFIDENCE) / LOOKS
-    low, high = median_interval(logs, confidence)
+    low, high = compute_median_interval(logs, confidence)
     groups = ([one.log for one in process_gains(trials, name)] for name in others)
-    scatter = scatter_of(noise, [middles, *groups])
+    scatter = estimate_scatter(noise, [middles, *groups])
     reach = scatter.reach(len(gains), confidence)
     low, high = min(low, middle - reach, middle), max(high, middle + reach, middle)
     placebo = max((abs(gain.placebo) for gain in gains if gain.placebo is not None), default=0.0)
     agree = len(gains) > 1 and all(_beats(gain, middle) for gain in gains)
     enough = len(logs) >= LEAST_PAIRS and agree
-    return _gain(gains, middle, (low, high), len(logs), placebo, enough=enough)
+    return _make_gain(gains, middle, (low, high), len(logs), placebo, enough=enough)
 
 
 def _beats(gain: ProcessGain, middle: float) -> bool:
@@ -288,7 +290,7 @@ def _beats(gain: ProcessGain, middle: float) -> bool:
     return gain.log * middle > 0 and abs(gain.log) > abs(gain.placebo or 0.0)
 
 
-def _gain(
+def _make_gain(
     gains: Sequence[ProcessGain],
     middle: float,
     interval: tuple[float, float],
@@ -297,8 +299,8 @@ def _gain(
     *,
     enough: bool,
 ) -> MeasuredGain:
-    low, high = (share_of(max(min(log, MOST_LOG), -MOST_LOG)) for log in reversed(interval))
-    share, before_s = share_of(middle), statistics.geometric_mean(gain.before_s for gain in gains)
+    low, high = (compute_share(max(min(log, MOST_LOG), -MOST_LOG)) for log in reversed(interval))
+    share, before_s = compute_share(middle), statistics.geometric_mean(gain.before_s for gain in gains)
     return MeasuredGain(
         share=share,
         low=low,
@@ -312,7 +314,7 @@ def _gain(
     )
 
 
-def share_of(log: float) -> float:
+def compute_share(log: float) -> float:
     """The share of the step that is saved, for the logarithm of the ratio of the steps."""
     return -math.expm1(log)
 
@@ -387,7 +389,7 @@ def judge_alone(
     gains = [ProcessGain(middle, (), None, math.exp(statistics.fmean(before)))]
     enough = apart and min(len(before), len(after)) > 1 and abs(middle) >= CLEAR_ALONE
     spread = max(side.spread for side in sides)
-    found = _gain(gains, middle, (middle - reach, middle + reach), len(before) + len(after), spread, enough=enough)
+    found = _make_gain(gains, middle, (middle - reach, middle + reach), len(before) + len(after), spread, enough=enough)
     return MeasuredGain(**{**vars(found), "processes": len(before) + len(after), "samples": len(after)})
 
 
@@ -402,11 +404,11 @@ def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
         names = {one.slug for trial in trials if not trial.alternates for one in trial.variants}
         middles = {name: process_medians(trials, name) for name in sorted(names)}
         values = [(gpu, name, value) for name, by_gpu in middles.items() for gpu in by_gpu for value in by_gpu[gpu]]
-        scatter = scatter.with_values(*_without_levels(values))
+        scatter = scatter.with_values(*_remove_levels(values))
     return scatter
 
 
-def _without_levels(values: Sequence[tuple[str, str, float]]) -> tuple[list[float], int]:
+def _remove_levels(values: Sequence[tuple[str, str, float]]) -> tuple[list[float], int]:
     """What is left without the levels of GPUs and of settings, and its degrees of freedom."""
     gpus, names = {gpu: 0.0 for gpu, _, _ in values}, {name: 0.0 for _, name, _ in values}
     for _ in range(SWEEPS):
@@ -439,19 +441,19 @@ def lacks_memory(failure: str) -> bool:
     return any(word in failure.lower() for word in MEMORY_WORDS)
 
 
-def words_of_difference(check: VariantCheck) -> str:
+def describe_difference(check: VariantCheck) -> str:
     """Where the numbers of a variant differ, and by how much."""
     where = f" of {check.where}" if check.where else ""
     said = check.reason or f"the difference{where} is {check.worst:.3g} times the tolerance"
     return f"{check.graph}: {said}" if check.graph else said
 
 
-def failed_variant(trial: Trial) -> TrialVariant:
+def find_failed_variant(trial: Trial) -> TrialVariant:
     """What stands for a variant of which a process says nothing."""
     return TrialVariant("", failure=trial.failure.message if trial.failure else "its steps were not timed")
 
 
-def original_step_s(trials: Iterable[Trial]) -> float | None:
+def compute_original_step_s(trials: Iterable[Trial]) -> float | None:
     """The original's step in seconds, the median over processes of their medians; ``None`` if it was never timed."""
     timed = (trial.variant(ORIGINAL) for trial in trials)
     middles = [statistics.median(one.times_s) for one in timed if one is not None and one.times_s]
@@ -466,11 +468,11 @@ def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | No
     return cold, max(memory, default=None)
 
 
-def waterfall(
+def make_waterfall(
     trials: Sequence[Trial], slugs: Sequence[str], gain: MeasuredGain, noise: Sequence[Trial]
 ) -> Iterator[tuple[str, float]]:
     """The step after each of these rows was added to those before it."""
-    for part in prefixes(slugs):
+    for part in list_prefixes(slugs):
         found = judge(trials, name_of(part), noise=noise)
         if found is not None:
             yield part[-1], gain.before_s * (1 - found.share)
@@ -504,7 +506,7 @@ LATE = 0.05
 """Relative difference of the mean of later losses that is tolerated. Half of their standard deviation is, too."""
 
 
-def digests_differ(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
+def describe_digest_difference(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
     """How the gradients and losses of a process with the changes leave the band of those without; empty if they do not.
 
     The band of an early step reaches from the smallest to the largest value of the original's processes, and beyond
@@ -517,15 +519,17 @@ def digests_differ(originals: Sequence[Sequence[StepDigest]], changed: Sequence[
     known = [one for one in originals if one]
     if not changed or not known:
         return ""
-    for what, read in (("the norm of the gradients", _norms), ("the loss", _losses)):
-        said = _early_differ(what, read(changed), [read(one) for one in known])
+    for what, read in (("the norm of the gradients", _list_norms), ("the loss", _list_losses)):
+        said = _describe_early_difference(what, read(changed), [read(one) for one in known])
         if said:
             return said
-    losses = [_losses(one) for one in known]
-    return _parameters_differ(known[0][0], changed[0]) or _late_differ(_losses(changed), losses)
+    losses = [_list_losses(one) for one in known]
+    return _describe_parameter_difference(known[0][0], changed[0]) or _describe_late_difference(
+        _list_losses(changed), losses
+    )
 
 
-def _early_differ(what: str, values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
+def _describe_early_difference(what: str, values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
     steps = sorted(set(values).intersection(*map(set, others)))[:EARLY]
     outside = [step for step in steps if not _is_inside(values[step], [one[step] for one in others])]
     if len(outside) <= MOST_OUTSIDE * len(steps):
@@ -537,7 +541,7 @@ def _early_differ(what: str, values: Mapping[int, float], others: Sequence[Mappi
     )
 
 
-def _late_differ(values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
+def _describe_late_difference(values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
     """Whether the mean of the losses after the early steps differs."""
     steps = sorted(set(values).intersection(*map(set, others)))[EARLY:]
     if len(steps) < EARLY:
@@ -551,11 +555,11 @@ def _late_differ(values: Mapping[int, float], others: Sequence[Mapping[int, floa
     return f"the mean loss of {len(steps)} later steps is {ours:.6g} instead of {middle:.6g}"
 
 
-def _norms(digests: Iterable[StepDigest]) -> dict[int, float]:
+def _list_norms(digests: Iterable[StepDigest]) -> dict[int, float]:
     return {one.step: one.norm for one in digests}
 
 
-def _losses(digests: Iterable[StepDigest]) -> dict[int, float]:
+def _list_losses(digests: Iterable[StepDigest]) -> dict[int, float]:
     return {one.step: one.loss for one in digests if one.loss is not None}
 
 
@@ -567,7 +571,7 @@ def _is_inside(value: float, others: Sequence[float]) -> bool:
     return low - margin <= value <= high + margin
 
 
-def _parameters_differ(original: StepDigest, changed: StepDigest) -> str:
+def _describe_parameter_difference(original: StepDigest, changed: StepDigest) -> str:
     """Whether a parameter that had gradients in the first step has none, or the other way round."""
     if len(original.sums) != len(changed.sums):
         return ""

@@ -65,14 +65,14 @@ def make_menu(
     """
     threads = (ProgramSetting(ENVIRONMENT, "OMP_NUM_THREADS", repr(str(facts.cores))),)
     entries = (*MENU, replace(THREADS, settings=threads))
-    rows = [_row(entry, facts, allowed, denied, options) for entry in entries]
-    rows += [_pins_row(facts, *pins, denied)] if pins is not None else []
-    rows += _compiled_rows(facts, denied)
+    rows = [_make_row(entry, facts, allowed, denied, options) for entry in entries]
+    rows += [_make_pins_row(facts, *pins, denied)] if pins is not None else []
+    rows += _make_compiled_rows(facts, denied)
     rows += [_own_row(number, setting) for number, setting in enumerate(own, 1)]
-    return (*rows, *_suggestions(facts))
+    return (*rows, *_list_suggestions(facts))
 
 
-def _row(
+def _make_row(
     entry: MenuEntry,
     facts: StepFacts,
     allowed: Collection[str],
@@ -81,7 +81,7 @@ def _row(
 ) -> MenuRow:
     obstacle = entry.obstacle(facts)
     bound = None if obstacle else entry.bound(facts)
-    reason = obstacle or _without_effect(entry, options)
+    reason = obstacle or _explain_no_effect(entry, options)
     if not reason and entry.group in denied:
         reason = "denied by --deny"
     if not reason and bound is not None and bound < LEAST_SHARE:
@@ -104,7 +104,7 @@ def _row(
     )
 
 
-def _without_effect(entry: MenuEntry, options: Mapping[str, str] | None) -> str:
+def _explain_no_effect(entry: MenuEntry, options: Mapping[str, str] | None) -> str:
     """Why a row would change nothing in this torch."""
     asked = [one for one in entry.settings if one.kind == INDUCTOR]
     if options is None or not asked:
@@ -115,7 +115,7 @@ def _without_effect(entry: MenuEntry, options: Mapping[str, str] | None) -> str:
     return "it is set already" if all(options[one.setting] == one.value for one in asked) else ""
 
 
-def _pins_row(facts: StepFacts, setting: ProgramSetting, saving_s: float, denied: Collection[str]) -> MenuRow:
+def _make_pins_row(facts: StepFacts, setting: ProgramSetting, saving_s: float, denied: Collection[str]) -> MenuRow:
     return MenuRow(
         slug=PINS,
         title="the configs of the RUN's retunes",
@@ -131,19 +131,19 @@ def _pins_row(facts: StepFacts, setting: ProgramSetting, saving_s: float, denied
     )
 
 
-def _compiled_rows(facts: StepFacts, denied: Collection[str]) -> Iterator[MenuRow]:
+def _make_compiled_rows(facts: StepFacts, denied: Collection[str]) -> Iterator[MenuRow]:
     """A row for each loss that runs eagerly, and for the functions that call most eager operators."""
     for name, share in facts.eager_losses.items():
         if share >= LEAST_SHARE:
             place = f"torch.nn.functional.{name}"
-            yield _compiled_row(f"compile-loss-{name}", f"the loss {name} compiled", place, share, denied)
+            yield _make_compiled_row(f"compile-loss-{name}", f"the loss {name} compiled", place, share, denied)
     for number, one in enumerate(facts.eager_functions[:MOST_FUNCTIONS], 1):
         if one.share >= LEAST_SHARE:
             name, place = one.source.function, f"{one.source.file}:{one.source.line}:{one.source.function}"
-            yield _compiled_row(f"compile-{number}-{name}", f"{name}() compiled", place, one.share, denied)
+            yield _make_compiled_row(f"compile-{number}-{name}", f"{name}() compiled", place, one.share, denied)
 
 
-def _compiled_row(slug: str, title: str, place: str, share: float, denied: Collection[str]) -> MenuRow:
+def _make_compiled_row(slug: str, title: str, place: str, share: float, denied: Collection[str]) -> MenuRow:
     return MenuRow(
         slug=slug,
         title=title,
@@ -183,7 +183,7 @@ LINES = {
 """What to do by the kind of a finding whose change is a line of the program."""
 
 
-def _suggestions(facts: StepFacts) -> Iterator[MenuRow]:
+def _list_suggestions(facts: StepFacts) -> Iterator[MenuRow]:
     if (facts.guards or 0.0) >= LEAST_SHARE:
         yield MenuRow(
             "skip-guards",
@@ -202,10 +202,10 @@ def _suggestions(facts: StepFacts) -> Iterator[MenuRow]:
         share = facts.share(one.saving_s)
         tried = _is_tried(one, facts.eager_functions[:MOST_FUNCTIONS])
         if one.kind in LINES and share is not None and share >= LEAST_SHARE and not tried:
-            yield _suggested_line(one, share)
+            yield _suggest_line(one, share)
 
 
-def _suggested_line(prediction: Prediction, share: float) -> MenuRow:
+def _suggest_line(prediction: Prediction, share: float) -> MenuRow:
     lines = dict.fromkeys(f"{one.source.file}:{one.source.line}" for one in prediction.changes if one.source)
     where = f" at {', '.join(list(lines)[:3])}" if lines else ""
     return MenuRow(

@@ -30,7 +30,7 @@ Bound = Callable[[StepFacts], "float | None"]
 Obstacle = Callable[[StepFacts], str]
 
 
-def _never(facts: StepFacts) -> str:
+def _bound_by_nothing(facts: StepFacts) -> str:
     return ""
 
 
@@ -125,7 +125,7 @@ class MenuEntry:
     numbers: str  # what it may change in the numbers
     why: str  # what it may shorten
     bound: Bound  # the largest share of the step that it can save; ``None`` if nothing bounds it
-    obstacle: Obstacle = _never  # why it is nothing for a program; empty if it may be something
+    obstacle: Obstacle = _bound_by_nothing  # why it is nothing for a program; empty if it may be something
     fails: str = ""
     source: str = ""
 
@@ -153,45 +153,45 @@ def _hinted(slug: str, title: str, option: str, fails: str) -> MenuEntry:
     )
 
 
-def _inductor(**settings: object) -> tuple[ProgramSetting, ...]:
+def _list_inductor_settings(**settings: object) -> tuple[ProgramSetting, ...]:
     return _set(INDUCTOR, **settings)
 
 
-def _kernels(*categories: Category) -> Bound:
+def _bound_by_kernels(*categories: Category) -> Bound:
     return lambda facts: facts.kernels(categories)
 
 
-def _attention(facts: StepFacts) -> float | None:
+def _bound_by_attention(facts: StepFacts) -> float | None:
     return facts.kernels((Category.EXTERN_ATTENTION,))
 
 
-def _convolutions(facts: StepFacts) -> float | None:
+def _bound_by_convolutions(facts: StepFacts) -> float | None:
     return facts.kernels((Category.EXTERN_CONV,))
 
 
-def _short_kernels(facts: StepFacts) -> float | None:
+def _bound_by_short_kernels(facts: StepFacts) -> float | None:
     short, waits = facts.kernels(GENERATED, shortest=True), facts.launching
     return None if short is None or waits is None else min(1.0, short + waits)
 
 
-def _memory(facts: StepFacts) -> float | None:
+def _bound_by_memory(facts: StepFacts) -> float | None:
     known = [one for one in (facts.recomputed, facts.allocating) if one is not None]
     return sum(known) if known else None
 
 
-def _layouts(facts: StepFacts) -> float | None:
+def _bound_by_layouts(facts: StepFacts) -> float | None:
     return facts.time(Category.EXTERN_CONV, Category.COPY)
 
 
-def _float32(facts: StepFacts) -> float | None:
+def _bound_by_float32(facts: StepFacts) -> float | None:
     return facts.predicted("full-float32") or facts.time(Category.EXTERN_GEMM, Category.EXTERN_CONV)
 
 
-def _products(facts: StepFacts) -> float | None:
+def _bound_by_products(facts: StepFacts) -> float | None:
     return facts.predicted("full-float32") or facts.time(Category.EXTERN_GEMM, Category.EXTERN_ATTENTION)
 
 
-def _products_and_launches(facts: StepFacts) -> float | None:
+def _bound_by_products_and_launches(facts: StepFacts) -> float | None:
     return facts.kernels((*PRODUCTS, Category.EXTERN_CONV))
 
 
@@ -225,7 +225,7 @@ MENU = (
     MenuEntry(
         "cudagraphs",
         "CUDA graphs (mode='reduce-overhead')",
-        _inductor(triton__cudagraphs=True),
+        _list_inductor_settings(triton__cudagraphs=True),
         "cudagraphs",
         NOTHING,
         "waits for the host's launches",
@@ -278,7 +278,7 @@ MENU = (
             "attention",
             SUMS,
             "calls of attention that are far from their limit",
-            _attention,
+            _bound_by_attention,
             _needs_gpu,
             "masks, head sizes and types that the backend refuses",
             "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html",
@@ -292,11 +292,11 @@ MENU = (
     MenuEntry(
         "max-autotune-gemm",
         "products: the fastest of cuBLAS and Triton (max_autotune_gemm)",
-        _inductor(max_autotune_gemm=True),
+        _list_inductor_settings(max_autotune_gemm=True),
         "max-autotune",
         SUMS,
         "products that are far from their limit",
-        _kernels(*PRODUCTS),
+        _bound_by_kernels(*PRODUCTS),
         _needs_graphs,
         "compilation takes minutes; a choice by noise can be slower (pytorch #179246)",
         CONFIGS,
@@ -304,11 +304,11 @@ MENU = (
     MenuEntry(
         "triton-gemm",
         "all products in Triton (max_autotune_gemm_backends)",
-        _inductor(max_autotune_gemm=True, max_autotune_gemm_backends="TRITON"),
+        _list_inductor_settings(max_autotune_gemm=True, max_autotune_gemm_backends="TRITON"),
         "max-autotune",
         SUMS,
         "products that are far from their limit, and the kernels after them, which can be fused into them",
-        _kernels(*PRODUCTS),
+        _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
         "compilation takes minutes; products for which cuBLAS is faster",
         CONFIGS,
@@ -316,11 +316,11 @@ MENU = (
     MenuEntry(
         "max-autotune-pointwise",
         "more configs of generated kernels (max_autotune_pointwise)",
-        _inductor(max_autotune_pointwise=True),
+        _list_inductor_settings(max_autotune_pointwise=True),
         "max-autotune",
         SUMS,
         "generated kernels that are far from their limit",
-        _kernels(*GENERATED),
+        _bound_by_kernels(*GENERATED),
         _needs_gpu_graphs,
         "compilation takes longer",
         CONFIGS,
@@ -328,11 +328,11 @@ MENU = (
     MenuEntry(
         "coordinate-descent",
         "search of configs kernel by kernel (coordinate_descent_tuning)",
-        _inductor(coordinate_descent_tuning=True),
+        _list_inductor_settings(coordinate_descent_tuning=True),
         "max-autotune",
         SUMS,
         "generated kernels that are far from their limit",
-        _kernels(*GENERATED),
+        _bound_by_kernels(*GENERATED),
         _needs_gpu_graphs,
         "compilation takes minutes",
         CONFIGS,
@@ -340,11 +340,11 @@ MENU = (
     MenuEntry(
         "combo-kernels",
         "one launch for several small kernels (combo_kernels)",
-        _inductor(combo_kernels=True),
+        _list_inductor_settings(combo_kernels=True),
         "kernels",
         SUMS,
         "short kernels and their launches",
-        _short_kernels,
+        _bound_by_short_kernels,
         _needs_gpu_graphs,
         "an experimental option of Inductor",
         CONFIGS,
@@ -353,11 +353,11 @@ MENU = (
         MenuEntry(
             slug,
             words,
-            _inductor(**settings),
+            _list_inductor_settings(**settings),
             "kernels",
             SUMS,
             "reductions that are far from their limit",
-            _kernels(*REDUCTIONS),
+            _bound_by_kernels(*REDUCTIONS),
             _needs_gpu_graphs,
             fails,
             CONFIGS,
@@ -367,11 +367,11 @@ MENU = (
     MenuEntry(
         "force-shape-pad",
         "products padded to aligned widths (force_shape_pad)",
-        _inductor(force_shape_pad=True),
+        _list_inductor_settings(force_shape_pad=True),
         "padding",
         SUMS,
         "products of unaligned widths",
-        _kernels(*PRODUCTS),
+        _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
         "copies that cost more than the product wins",
         CONFIGS,
@@ -379,11 +379,11 @@ MENU = (
     MenuEntry(
         "no-shape-padding",
         "products as they are, without padding (shape_padding)",
-        _inductor(shape_padding=False),
+        _list_inductor_settings(shape_padding=False),
         "padding",
         SUMS,
-        "products that are padded, and the copies for it",
-        _kernels(*PRODUCTS),
+        "padded products, and the copies that pad them",
+        _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
         "products of unaligned widths become slower",
         CONFIGS,
@@ -391,11 +391,11 @@ MENU = (
     MenuEntry(
         "no-comprehensive-padding",
         "no padding of intermediate tensors",
-        _inductor(comprehensive_padding=False),
+        _list_inductor_settings(comprehensive_padding=False),
         "padding",
         SUMS,
         "generated kernels whose tensors are padded",
-        _kernels(*GENERATED),
+        _bound_by_kernels(*GENERATED),
         _needs_gpu_graphs,
         "",
         CONFIGS,
@@ -403,11 +403,11 @@ MENU = (
     MenuEntry(
         "conv-1x1-as-mm",
         "1x1 convolutions as products",
-        _inductor(conv_1x1_as_mm=True),
+        _list_inductor_settings(conv_1x1_as_mm=True),
         "convolutions",
         SUMS,
         "convolutions that are far from their limit",
-        _convolutions,
+        _bound_by_convolutions,
         _needs_graphs,
         "",
         CONFIGS,
@@ -419,7 +419,7 @@ MENU = (
         "convolutions",
         SUMS,
         "convolutions that are far from their limit",
-        _convolutions,
+        _bound_by_convolutions,
         _needs_gpu,
         "new shapes are timed again",
         "https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark",
@@ -431,7 +431,7 @@ MENU = (
         "layout",
         LAYOUT,
         "convolutions and the copies around them",
-        _layouts,
+        _bound_by_layouts,
         _needs_graphs,
         "code that calls view() on an output",
         "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
@@ -439,7 +439,7 @@ MENU = (
     MenuEntry(
         "cpp-wrapper",
         "launches from C++ (cpp_wrapper)",
-        _inductor(cpp_wrapper=True),
+        _list_inductor_settings(cpp_wrapper=True),
         "cpp-wrapper",
         NOTHING,
         "waits for the host's launches",
@@ -451,11 +451,11 @@ MENU = (
     MenuEntry(
         "freezing",
         "weights as constants (freezing)",
-        _inductor(freezing=True),
+        _list_inductor_settings(freezing=True),
         "freezing",
         SUMS,
         "products and convolutions, whose weights can be laid out for them",
-        _products_and_launches,
+        _bound_by_products_and_launches,
         _needs_inference,
         "weights that change after compilation",
         CONFIGS,
@@ -481,7 +481,7 @@ MENU = (
         "kernels for any shape",
         lambda facts: facts.dynamic,
         _needs_dynamic,
-        "many shapes compile many times, up to the limit",
+        "with many shapes it compiles many times, up to the limit",
         "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
     ),
     MenuEntry(
@@ -506,7 +506,7 @@ MENU = (
         "memory",
         SUMS,
         "waits for memory; the setting needs less memory, but recomputes more, which makes the step itself longer",
-        _memory,
+        _bound_by_memory,
         _needs_memory,
         "a longer step if there is enough memory",
         "docs: torch._functorch.config",
@@ -551,7 +551,7 @@ MENU = (
         "tf32",
         PRECISION,
         "products of float32",
-        _float32,
+        _bound_by_float32,
         _needs_gpu,
         "10 bits of mantissa instead of 23",
         "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices",
@@ -563,7 +563,7 @@ MENU = (
         "bf16",
         PRECISION,
         "products of float32",
-        _products,
+        _bound_by_products,
         _needs_bfloat16,
         "7 bits of mantissa instead of 23; small products, and attention over short sequences, become slower",
         "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
@@ -576,7 +576,7 @@ MENU = (
             "reduced-precision",
             PRECISION,
             "products",
-            _kernels(*PRODUCTS),
+            _bound_by_kernels(*PRODUCTS),
             _needs_gpu,
             "sums lose bits",
             "https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",

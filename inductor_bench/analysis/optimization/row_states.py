@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ... import units
 from ...records.optimization import DIFFERS, FAILED, FASTER, LOST, UNDECIDED, MeasuredGain, MenuRow, TrialVariant
-from .judging import words_of_difference
+from .judging import describe_difference
 
 
-def fault_of(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
+def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
     """The fields of a row that say why its variant cannot be advised; empty if nothing is wrong with it.
 
     Args:
@@ -20,7 +20,7 @@ def fault_of(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) ->
     if found.failure:
         return {"state": FAILED, "reason": found.failure}
     if wrong is not None:
-        return {"state": DIFFERS, "reason": words_of_difference(wrong)}
+        return {"state": DIFFERS, "reason": describe_difference(wrong)}
     if len(found.refused) >= len(row.settings) > 0:
         return {"state": FAILED, "reason": "; ".join(found.refused)}
     if max_memory_bytes is not None and memory is not None and memory > max_memory_bytes:
@@ -33,7 +33,7 @@ WORTH_KNOWING = 0.01
 """The smallest share of the step that counts as a saving: a row that saves less is not faster."""
 
 
-def lost(gain: MeasuredGain | None) -> dict[str, str]:
+def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
     """The fields of a row that is not seen to be faster: it is no faster, or the noise may hide that it is."""
     if gain is None:
         return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
@@ -52,9 +52,9 @@ def _may_be_faster(gain: MeasuredGain) -> bool:
     return gain.verdict == UNDECIDED and min(gain.high, gain.share + abs(gain.placebo)) >= WORTH_KNOWING
 
 
-def needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
+def is_needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
     """How much a combination needs a row."""
-    return is_faster(own), own.share if own is not None else proven_share(row)
+    return is_faster(own), own.share if own is not None else compute_proven_share(row)
 
 
 def is_faster(gain: MeasuredGain | None) -> bool:
@@ -62,6 +62,6 @@ def is_faster(gain: MeasuredGain | None) -> bool:
     return gain is not None and gain.verdict == FASTER
 
 
-def proven_share(row: MenuRow) -> float:
+def compute_proven_share(row: MenuRow) -> float:
     """What a row was proven to save; 0 if nothing is proven."""
     return row.proven.share if row.proven is not None else 0.0

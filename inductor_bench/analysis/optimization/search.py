@@ -36,30 +36,30 @@ from ...records.optimization import (
     Trial,
 )
 from .confirming import NOT_COMBINED, NOT_RUN, ConfirmingSearch
-from .costs import expected_share, in_order
+from .costs import compute_expected_share, sort_by_worth
 from .judging import (
     LEAST_PAIRS,
     LOOKS,
-    at_usual_level,
-    failed_variant,
+    compute_original_step_s,
+    find_failed_variant,
     judge,
     judge_alone,
+    keep_usual_level,
     lacks_memory,
-    original_step_s,
+    make_waterfall,
     seems_faster,
-    waterfall,
 )
-from .row_states import is_faster, lost, needed, proven_share
+from .row_states import compute_proven_share, is_faster, is_needed, judge_lost_gain
 from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions, TimeIsOver
 from .trial_plans import (
     AT_ONCE,
-    conflict,
+    alternate_names,
     deal,
-    in_turn,
+    have_conflict,
+    leave_out,
     name_of,
-    parts_of,
-    screening_turns,
-    without,
+    plan_screening_turns,
+    split_slugs,
 )
 from .warming import compiles_long, times_kernels
 
@@ -79,7 +79,7 @@ NO_TIME_FOR = (
     "program's start {confirming}, and {left} were left: a longer --budget tries it"
 )
 NO_TIME_ALONE = (
-    "no time was left for it: ranking it takes {count} processes of its own, about {each} each, in the first half of "
+    "no time was left for it: ranking it takes {count} separate processes, about {each} each, in the first half of "
     "the time: a longer --budget tries it"
 )
 LATE = "{said}: a longer --budget runs it again"
@@ -100,17 +100,17 @@ class OptimizationSearch(ConfirmingSearch):
             said = "settings were compiled one after the other, and not ahead in several processes"
             self.notes.append(f"{said}: {self._ahead.obstacle}")
         for trial in self._at_other_levels(self.trials):
-            took = units.seconds(original_step_s([trial]) or 0.0)
-            usual = units.seconds(original_step_s(self.trials) or 0.0)
+            took = units.seconds(compute_original_step_s([trial]) or 0.0)
+            usual = units.seconds(compute_original_step_s(self.trials) or 0.0)
             self.notes.append(f"{trial.name} does not count: a step of the original took {took}, and {usual} in most")
 
     def _plans(self) -> Questions:
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
-        order = in_order(tried)
+        order = sort_by_worth(tried)
         alone = [row.slug for row in order if not row.alternates]
-        if order and not order[0].alternates and expected_share(order[0]) >= PROMISING:
+        if order and not order[0].alternates and compute_expected_share(order[0]) >= PROMISING:
             yield from self._screen_alone(alone[:1])
             alone = alone[1:]
         yield from self._screen([row.slug for row in order if row.alternates], goes_on=bool(alone))
@@ -142,7 +142,7 @@ class OptimizationSearch(ConfirmingSearch):
     def _next_groups(self, waiting: Sequence[str]) -> list[list[str]]:
         """The rows that are ranked next, by device: first few that promise much, then as many as there is time for."""
         best = waiting[: FIRST_ROWS * self._lanes]
-        promising = sum(expected_share(self._rows[slug]) >= PROMISING for slug in best)
+        promising = sum(compute_expected_share(self._rows[slug]) >= PROMISING for slug in best)
         if not self.trials and promising:
             first = 1 if self._ahead.costs.new_s() >= SLOW_S else FIRST_ROWS
             return deal(waiting[: min(promising, first * self._lanes)], self._lanes, FIRST_ROWS)
@@ -186,7 +186,7 @@ class OptimizationSearch(ConfirmingSearch):
         rows = list(dict.fromkeys([*proven, *slugs]))
         if len(rows) < 2:
             return 0.0
-        names = [name_of(part) for part in parts_of(rows)]
+        names = [name_of(part) for part in split_slugs(rows)]
         return self._turns_s(names) + (self._rounds(2) - 1) * self._turns_s(names, cached=True)
 
     def _clear_rows(self) -> list[str]:
@@ -201,8 +201,8 @@ class OptimizationSearch(ConfirmingSearch):
         found.sort(key=lambda row: -(row.screened.share if row.screened else 0.0))
         proven = [row for row in found if is_faster(row.proven)]
         for row in found:
-            better = next((one for one in proven if conflict(one, row) and one.slug != row.slug), None)
-            if better is not None and row.screened is not None and row.screened.share < proven_share(better):
+            better = next((one for one in proven if have_conflict(one, row) and one.slug != row.slug), None)
+            if better is not None and row.screened is not None and row.screened.share < compute_proven_share(better):
                 self._exclude(row.slug, better)
         return [row for row in found if self._rows[row.slug].state == UNPROVEN]
 
@@ -211,7 +211,7 @@ class OptimizationSearch(ConfirmingSearch):
         missing = self._note_screened(trial, group)
         if trial.late:
             for slug in missing:
-                self._set(slug, reason=LATE.format(said=failed_variant(trial).failure))
+                self._set(slug, reason=LATE.format(said=find_failed_variant(trial).failure))
         if not missing or trial.late:
             return []
         if len(missing) < len(group):
@@ -219,7 +219,7 @@ class OptimizationSearch(ConfirmingSearch):
         if len(group) > 1 and not (trial.failure and trial.failure.kind == RANKS):
             return [group[: len(group) // 2], group[len(group) // 2 :]]  # perhaps each half needs no more than there is
         for slug in group:
-            self._set(slug, state=FAILED, reason=failed_variant(trial).failure)
+            self._set(slug, state=FAILED, reason=find_failed_variant(trial).failure)
         return []
 
     def _note_screened(self, trial: Trial, group: Sequence[str]) -> list[str]:
@@ -243,7 +243,11 @@ class OptimizationSearch(ConfirmingSearch):
         return missing
 
     def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
-        fast = {"state": UNPROVEN, "reason": NO_PROOF} if seems_faster(gain, alternated=alternated) else lost(gain)
+        fast = (
+            {"state": UNPROVEN, "reason": NO_PROOF}
+            if seems_faster(gain, alternated=alternated)
+            else judge_lost_gain(gain)
+        )
         self._set(slug, screened=gain, **fast)
 
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
@@ -254,7 +258,7 @@ class OptimizationSearch(ConfirmingSearch):
             for slug in slugs:
                 self._set(slug, reason=NO_TIME_ALONE.format(count=count, each=units.duration(each_s)))
             return
-        turns = screening_turns(slugs, self._lanes)
+        turns = plan_screening_turns(slugs, self._lanes)
         for place in range(max(map(len, turns))):
             names = [turn[place] for turn in turns if place < len(turn)]
             is_last = all(name == ORIGINAL for name in names)
@@ -289,7 +293,7 @@ class OptimizationSearch(ConfirmingSearch):
             self._looks.update(slugs)
             begun = len(self.trials)
             yield from self._prove_once(jobs, timed_s)
-            again = [list(without(trial.slugs, PLACEBO)) for trial in self._at_other_levels(self.trials[begun:])]
+            again = [list(leave_out(trial.slugs, PLACEBO)) for trial in self._at_other_levels(self.trials[begun:])]
             if again and self._has_time(
                 PROVE, self._rounds(len(again)) * self._turns_s(again[0], timed_s, cached=True)
             ):
@@ -338,7 +342,7 @@ class OptimizationSearch(ConfirmingSearch):
             for trial, job in zip(trials, now, strict=True):
                 known = [slug for slug in job if trial.variant(slug) is not None]
                 for slug in known or ([] if trial.late else job):
-                    self._note_variant(slug, trial.variant(slug) or failed_variant(trial))
+                    self._note_variant(slug, trial.variant(slug) or find_failed_variant(trial))
                 again += [[slug for slug in job if slug not in known]] if known else []
             jobs = again + jobs
 
@@ -350,7 +354,7 @@ class OptimizationSearch(ConfirmingSearch):
 
     def _at_other_levels(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those of some processes that prove rows and do not count."""
-        usual = {one.name for one in at_usual_level(trials, self.trials)}
+        usual = {one.name for one in keep_usual_level(trials, self.trials)}
         return [one for one in trials if one.purpose == PROVE and one.name not in usual]
 
     def _is_decided(self, slug: str) -> bool:
@@ -360,7 +364,7 @@ class OptimizationSearch(ConfirmingSearch):
     def _note_proof(self, slug: str, *, is_last: bool, alternated: bool = True) -> None:
         gain = self._rows[slug].proven
         if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
-            self._set(slug, **lost(gain))
+            self._set(slug, **judge_lost_gain(gain))
         elif gain.verdict == UNDECIDED and is_last:
             self._set(slug, reason=f"it seems to save {units.percent(gain.share)}, and its interval includes 0%")
         elif gain.verdict == FASTER:
@@ -371,7 +375,7 @@ class OptimizationSearch(ConfirmingSearch):
         for slug in slugs:
             for look in range(LOOKS):
                 names = (ORIGINAL, slug) if look % 2 == 0 else (slug, ORIGINAL)
-                turns = in_turn(names, self._lanes)
+                turns = alternate_names(names, self._lanes)
                 if not self._has_time(PROVE, len(turns) * self._ahead.costs.usual_process_s(PROVE)):
                     break
                 for turn in turns:
@@ -390,9 +394,9 @@ class OptimizationSearch(ConfirmingSearch):
     def _without_conflicts(self, proven: Sequence[str]) -> list[str]:
         """The rows, the best first, without those that set what a better one sets that is proven."""
         kept: list[str] = []
-        for slug in sorted(proven, key=lambda slug: -proven_share(self._rows[slug])):
+        for slug in sorted(proven, key=lambda slug: -compute_proven_share(self._rows[slug])):
             sure = (one for one in kept if is_faster(self._rows[one].proven))
-            better = next((one for one in sure if conflict(self._rows[one], self._rows[slug])), None)
+            better = next((one for one in sure if have_conflict(self._rows[one], self._rows[slug])), None)
             if better is None:
                 kept.append(slug)
             else:
@@ -421,7 +425,7 @@ class OptimizationSearch(ConfirmingSearch):
         """Takes each of several rows out of their combination, and drops those that it does not need."""
         while len(slugs) > 1:
             full = name_of(slugs)
-            parts = parts_of(slugs)
+            parts = split_slugs(slugs)
             names = list(map(name_of, parts))
             begun = len(self.trials)
             candidates = [self._candidate(*part) for part in parts]
@@ -438,14 +442,14 @@ class OptimizationSearch(ConfirmingSearch):
                     asked = [candidates] * self._lanes
                     yield from self._ask(COMBINE, asked, alternates=True, timed_s=PROVEN_S)
                 trials = self.trials[begun:]
-                owns = {slug: judge(trials, full, name_of(without(slugs, slug)), self.trials) for slug in slugs}
+                owns = {slug: judge(trials, full, name_of(leave_out(slugs, slug)), self.trials) for slug in slugs}
                 if all(own is not None and own.verdict != UNDECIDED for own in owns.values()):
                     break
             gain = judge(trials, full, noise=self.trials)
             for slug, own in owns.items():
                 self._set(slug, own=own)
             if gain is not None and all(is_faster(own) for own in owns.values()):
-                return gain, tuple(waterfall(trials, slugs, gain, self.trials))
+                return gain, tuple(make_waterfall(trials, slugs, gain, self.trials))
             slugs = self._drop(slugs, owns, trials, full)
         gain = self._rows[slugs[0]].proven if slugs else None
         if gain is not None:
@@ -456,12 +460,12 @@ class OptimizationSearch(ConfirmingSearch):
         self, slugs: list[str], owns: Mapping[str, MeasuredGain | None], trials: Sequence[Trial], full: str
     ) -> list[str]:
         """Takes out the row that the combination needs least."""
-        weakest = min(slugs, key=lambda slug: needed(owns[slug], self._rows[slug]))
+        weakest = min(slugs, key=lambda slug: is_needed(owns[slug], self._rows[slug]))
         others = " and ".join(self._rows[slug].title for slug in slugs if slug != weakest)
         failed = next((found.failure for trial in trials if (found := trial.variant(full)) and found.failure), "")
         own = owns[weakest]
         said = f"together with {others} it fails: {failed}" if failed else f"beside {others} it saves nothing more"
         if own is not None and own.verdict == UNDECIDED and own.share > 0:
-            said = f"beside {others} it seems to save {units.percent(own.share)}, and its interval includes 0%"
+            said = f"together with {others} it seems to save {units.percent(own.share)}, and its interval includes 0%"
         self._set(weakest, state=REDUNDANT, reason=said)
         return [slug for slug in slugs if slug != weakest]

@@ -20,8 +20,8 @@ from ...records.optimization import (
     TrialVariant,
 )
 from .costs import time_of_round
-from .judging import original_step_s
-from .row_states import fault_of, is_faster, proven_share
+from .judging import compute_original_step_s
+from .row_states import compute_proven_share, find_fault, is_faster
 from .trial_plans import TrialCandidate, TrialPlan, name_of
 from .warming import CompileAhead
 
@@ -105,7 +105,7 @@ class SearchRounds:
         return [row.slug for row in self.rows if is_faster(row.proven) and row.state == UNPROVEN]
 
     def _share(self, slug: str) -> float:
-        return proven_share(self._rows[slug])
+        return compute_proven_share(self._rows[slug])
 
     def _set(self, slug: str, **fields: object) -> None:
         self._rows[slug] = replace(self._rows[slug], **fields)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ class SearchRounds:
         self.trials += trials
         self._ahead.note_compile_times(trials)
         self._rounds_s.append(time_of_round(trials))
-        self._step_s = original_step_s(self.trials) or self._step_s
+        self._step_s = compute_original_step_s(self.trials) or self._step_s
 
     def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""
@@ -229,7 +229,7 @@ class SearchRounds:
         """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
         compiled_s = self._ahead.costs.first_s(slug) if self._rows[slug].changes_compilation else None
         self._set(slug, compile_time_s=compiled_s, peak_memory_bytes=found.peak_memory_bytes)
-        self._set(slug, **fault_of(self._rows[slug], found, self._max_memory_bytes))
+        self._set(slug, **find_fault(self._rows[slug], found, self._max_memory_bytes))
 
     def _run_alone(
         self, purpose: str, names: Sequence[str], *, losses: int = 0, cold: Sequence[bool] = ()

@@ -28,14 +28,14 @@ from ...records.run import (
 from ..findings.finding import CostedKernel, RunEvidence
 from ..findings.program_findings import WRAPPERS
 from ..step_costs import (
-    divides_idle_time,
-    graph_use,
-    idle_labels,
+    find_graph_use,
+    find_step,
+    has_idle_kinds,
     is_uncompiled,
-    parts_of,
+    list_parts,
     replay_limit_s,
     runs_on_host,
-    step_of,
+    sum_idle_by_label,
 )
 
 GENERATED = (
@@ -90,7 +90,7 @@ class StepFacts:
 
     @cached_property
     def is_profiled(self) -> bool:
-        return step_of(self.run) is not None
+        return find_step(self.run) is not None
 
     @cached_property
     def step_s(self) -> float:
@@ -117,7 +117,7 @@ class StepFacts:
 
     def idle(self, *labels: str) -> float | None:
         """The idle time in which the host did these things."""
-        known = idle_labels(self.run)
+        known = sum_idle_by_label(self.run)
         return self.share(sum(known.get(label, 0.0) for label in labels))
 
     @cached_property
@@ -129,7 +129,7 @@ class StepFacts:
     def replaying(self) -> float | None:
         """What replays of all graphs could save: as simulated, else all that the host takes for launches."""
         predicted, most = self.predicted("cuda-graphs-unused"), self.launching
-        if predicted is None or not divides_idle_time(self.run):
+        if predicted is None or not has_idle_kinds(self.run):
             return most if predicted is None else predicted
         limit = self.share(replay_limit_s(self.run, [module.slug for module in self.run.modules]))
         return predicted if limit is None else min(predicted, limit)
@@ -160,12 +160,12 @@ class StepFacts:
     @cached_property
     def optimizers(self) -> tuple[str, ...]:
         """The names of the eager optimizers."""
-        return tuple(dict.fromkeys(part.label for part in parts_of(self.run, OPTIMIZER)))
+        return tuple(dict.fromkeys(part.label for part in list_parts(self.run, OPTIMIZER)))
 
     @cached_property
     def optimizer_classes(self) -> tuple[str, ...]:
         """The classes of the eager optimizers: those of torch as ``torch.optim.Adam``, others by their bare name."""
-        parts = [(part.label, part.defined_in) for part in parts_of(self.run, OPTIMIZER)]
+        parts = [(part.label, part.defined_in) for part in list_parts(self.run, OPTIMIZER)]
         return tuple(
             dict.fromkeys(f"torch.optim.{name}" if place.startswith("torch.optim.") else name for name, place in parts)
         )
@@ -173,8 +173,8 @@ class StepFacts:
     @cached_property
     def optimizer(self) -> float | None:
         """The time of optimizers that are not fused, with the idle time in which the host ran them."""
-        parts = [part for part in parts_of(self.run, OPTIMIZER) if not part.is_fused]
-        idle_s = idle_labels(self.run).get(OPTIMIZING, 0.0) if parts else 0.0
+        parts = [part for part in list_parts(self.run, OPTIMIZER) if not part.is_fused]
+        idle_s = sum_idle_by_label(self.run).get(OPTIMIZING, 0.0) if parts else 0.0
         return self.share(sum(part.time_s for part in parts) + idle_s)
 
     @cached_property
@@ -199,9 +199,9 @@ class StepFacts:
         Those that run the backward or the optimizer are the step itself, and are none. Nor is ``main``: a program
         calls it once, and it holds the loop.
         """
-        every = [part.source for part in parts_of(self.run, EAGER, OPTIMIZER) if part.source is not None]
+        every = [part.source for part in list_parts(self.run, EAGER, OPTIMIZER) if part.source is not None]
         steps = {(one.file, one.function) for one in every if _OF_STEPS.search(one.code)}
-        parts = [part for part in parts_of(self.run, EAGER) if not WRAPPERS.search(part.label)]
+        parts = [part for part in list_parts(self.run, EAGER) if not WRAPPERS.search(part.label)]
         found = [(part.source, part.time_s) for part in parts]
         host = self.run.program.host if self.run.program is not None else None
         found += [(one.source, one.time_s) for one in (host.stretches if host else ()) if one.label == DISPATCHING]
@@ -222,7 +222,7 @@ class StepFacts:
     def eager_losses(self) -> dict[str, float]:
         """The losses that run eagerly, by their names in ``torch.nn.functional``, with the time of their operators."""
         found: dict[str, float] = {}
-        for part in parts_of(self.run, EAGER):
+        for part in list_parts(self.run, EAGER):
             text = f"{part.label} {part.source.code if part.source else ''}"
             name = next((name for name, words in LOSSES if re.search(words, text)), None)
             if name is not None:
@@ -241,7 +241,7 @@ class StepFacts:
     @cached_property
     def waits(self) -> float | None:
         """All idle time."""
-        return self.share(sum(part.time_s for part in parts_of(self.run, IDLE)))
+        return self.share(sum(part.time_s for part in list_parts(self.run, IDLE)))
 
     @cached_property
     def trains(self) -> bool:
@@ -252,13 +252,13 @@ class StepFacts:
     @cached_property
     def replays(self) -> bool:
         """Whether the step replays CUDA graphs already."""
-        return any(graph_use(self.run, module).replayed for module in self.run.modules)
+        return any(find_graph_use(self.run, module).replayed for module in self.run.modules)
 
     @cached_property
     def dynamic(self) -> float | None:
         """The time in graphs for any shape; of a step that is not profiled, nothing if no graph is such."""
         graphs = [module for module in self.run.modules if module.dynamic]
-        return self.share(sum(graph_use(self.run, module).time_s for module in graphs)) if graphs else 0.0
+        return self.share(sum(find_graph_use(self.run, module).time_s for module in graphs)) if graphs else 0.0
 
     @cached_property
     def sizes_change(self) -> bool:

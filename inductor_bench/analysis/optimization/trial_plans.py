@@ -46,7 +46,7 @@ class TrialPlan:
         return self.purpose == WARMING
 
 
-def conflict(a: MenuRow, b: MenuRow) -> bool:
+def have_conflict(a: MenuRow, b: MenuRow) -> bool:
     """Whether two rows cannot be combined: they set the same thing, or both say how an optimizer steps."""
     names = [{(one.kind, one.setting) for one in row.settings} for row in (a, b)]
     optimizers = all(any(one.kind == OPTIMIZER for one in row.settings) for row in (a, b))
@@ -58,19 +58,19 @@ def name_of(slugs: Sequence[str]) -> str:
     return "+".join(slugs) or ORIGINAL
 
 
-def without(slugs: Sequence[str], slug: str) -> tuple[str, ...]:
+def leave_out(slugs: Sequence[str], slug: str) -> tuple[str, ...]:
     """These rows without one."""
     return tuple(one for one in slugs if one != slug)
 
 
-def prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def list_prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The first row, the first two, …"""
     return (tuple(slugs[:count]) for count in range(1, len(slugs) + 1))
 
 
-def parts_of(slugs: Sequence[str]) -> list[tuple[str, ...]]:
+def split_slugs(slugs: Sequence[str]) -> list[tuple[str, ...]]:
     """The combinations that say what each of these rows does beside the others: the first ones, and all but one."""
-    return list(dict.fromkeys([*prefixes(slugs), *(without(slugs, slug) for slug in slugs)]))
+    return list(dict.fromkeys([*list_prefixes(slugs), *(leave_out(slugs, slug) for slug in slugs)]))
 
 
 # What runs where, if there are several devices.
@@ -85,7 +85,7 @@ def deal(slugs: Sequence[str], lanes: int, at_once: int = AT_ONCE) -> list[list[
     return found
 
 
-def screening_turns(slugs: Sequence[str], lanes: int) -> list[list[str]]:
+def plan_screening_turns(slugs: Sequence[str], lanes: int) -> list[list[str]]:
     """For each device the rows that it runs in turn with the original.
 
     Several rows run between two runs of the original. If there are more devices than rows, some run a row once more.
@@ -98,7 +98,7 @@ def screening_turns(slugs: Sequence[str], lanes: int) -> list[list[str]]:
     return found
 
 
-def in_turn(names: Sequence[str], lanes: int) -> list[list[str]]:
+def alternate_names(names: Sequence[str], lanes: int) -> list[list[str]]:
     """The rounds in which all of these names run at least twice, and as often on each device: A B B A.
 
     Every second device runs them backwards. Each device runs all of them, because a comparison stays on one device.
@@ -109,7 +109,7 @@ def in_turn(names: Sequence[str], lanes: int) -> list[list[str]]:
     return [[(backwards if lane % 2 else names)[place] for lane in range(lanes)] for place in range(len(names))]
 
 
-def first_runs(turns: Sequence[Sequence[str]]) -> list[list[bool]]:
+def list_first_runs(turns: Sequence[Sequence[str]]) -> list[list[bool]]:
     """For each process of such rounds, whether it is the first with its name."""
     seen: set[str] = set()
     found = []

@@ -23,7 +23,8 @@ CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
 """Cores for each process that compiles ahead, cores without which none does, and the most of them on one device."""
 
 LEAST_VARIANTS = 3
-"""The least number of variants that are compiled ahead: fewer are compiled where they are timed."""
+"""The smallest number of variants that are compiled ahead. Fewer variants are compiled by the process that times
+them."""
 
 LONG_WORDS = ("autotune", "coordinate_descent")
 """Parts of the names of settings with which torch times many configs of each kernel while it compiles. A UNet
@@ -47,7 +48,7 @@ class ProcessesAhead(NamedTuple):
     obstacle: str = ""
 
 
-def processes_ahead(run: Run, cores: int, lanes: int) -> ProcessesAhead:
+def plan_processes_ahead(run: Run, cores: int, lanes: int) -> ProcessesAhead:
     """The processes that may compile at once for each device of a search.
 
     Args:
@@ -61,25 +62,27 @@ def processes_ahead(run: Run, cores: int, lanes: int) -> ProcessesAhead:
     if cores < LEAST_CORES or wanted < 2:
         gpus = f" for {lanes} GPUs" if lanes > 1 else ""
         return ProcessesAhead(0, f"there are {cores} cores{gpus}, and {LEAST_CORES * lanes} are needed")
-    fit = _that_fit(run)
+    fit = _count_processes_that_fit(run)
     if fit is None:
         if runs_on_host(run):
             return ProcessesAhead(wanted)
         return ProcessesAhead(0, "the RUN does not say how much memory the program takes")
     if fit < 2:
-        return ProcessesAhead(0, f"the program takes {units.size(_memory_of(run))}, and two would not fit into memory")
+        return ProcessesAhead(
+            0, f"the program takes {units.size(_estimate_memory(run))}, and two would not fit into memory"
+        )
     return ProcessesAhead(min(wanted, fit))
 
 
-def _that_fit(run: Run) -> int | None:
+def _count_processes_that_fit(run: Run) -> int | None:
     """The number of processes that fit into the device's memory; ``None`` if the RUN does not say it."""
-    environment, each = run.environment, _memory_of(run)
+    environment, each = run.environment, _estimate_memory(run)
     on_host = runs_on_host(run)
     whole = environment.host.memory_bytes if on_host else environment.device.accelerator_memory_bytes
     return int((1 - RESERVE) * whole / (each + CONTEXT_BYTES)) if whole and each else None
 
 
-def _memory_of(run: Run) -> float:
+def _estimate_memory(run: Run) -> float:
     """Bytes that the program takes: its peak in the RUN, or an estimate from its modules; 0 if both are unknown.
 
     In runs of their own, a forward and a backward graph count with the weights and activations of each, which is about
@@ -128,8 +131,8 @@ class CompileAhead:
 
     @classmethod
     def of(cls, run: Run, cores: int, lanes: int) -> CompileAhead:
-        """That of a program; see :func:`processes_ahead`."""
-        found = processes_ahead(run, cores, lanes)
+        """That of a program; see :func:`plan_processes_ahead`."""
+        found = plan_processes_ahead(run, cores, lanes)
         ahead = cls(found.number, total_s(run.capture.compile_phases))
         ahead.obstacle = found.obstacle
         return ahead

@@ -19,10 +19,10 @@ from .queue import (
     SimulatedSteps,
     StepQueue,
     compile_queue,
-    host_time_s,
+    compute_host_time_s,
+    scale_durations,
+    scale_gaps,
     simulate,
-    with_durations,
-    with_gaps,
 )
 
 # Fits the host to the unprofiled step, and answers questions.
@@ -107,9 +107,9 @@ def fit(
         calls: those of each graph. Their times do not count if the device explains the step, so that the host may have
             waited in them.
     """
-    queue = _with_shorter_collectives(_with_shorter_gaps(queue, step_time_s), step_time_s, collectives)
+    queue = _shorten_collectives(_shorten_gaps(queue, step_time_s), step_time_s, collectives)
     if calls and simulate(queue, AT_ONCE).mean_s < DEVICE_BOUND * step_time_s:
-        fitted = _fit_host(_with_known_calls(queue, calls), step_time_s, host_step_s)
+        fitted = _fit_host(_use_known_calls(queue, calls), step_time_s, host_step_s)
         if abs(fitted.residual_s) <= ROUGHLY * step_time_s:
             return fitted
     return _fit_host(queue, step_time_s, host_step_s)
@@ -117,34 +117,34 @@ def fit(
 
 def _fit_host(queue: StepQueue, step_time_s: float, host_step_s: float | None) -> FittedQueue:
     if host_step_s and host_step_s < DEVICE_BOUND * step_time_s:
-        fitted = _fitted(_HostAlone(queue, host_step_s), queue, step_time_s)
+        fitted = _fit_queue(_HostAlone(queue, host_step_s), queue, step_time_s)
         if abs(fitted.residual_s) <= ROUGHLY * step_time_s:
             return fitted
-    return _fitted(_Fit(queue, step_time_s), queue, step_time_s)
+    return _fit_queue(_Fit(queue, step_time_s), queue, step_time_s)
 
 
-def _fitted(searched: _Fit, queue: StepQueue, step_time_s: float) -> FittedQueue:
+def _fit_queue(searched: _Fit, queue: StepQueue, step_time_s: float) -> FittedQueue:
     hosts = tuple(dict.fromkeys((searched.by_events(), searched.by_scale())))
     compiled = tuple(compile_queue(queue, host) for host in (*hosts, AT_ONCE))
     return FittedQueue(queue, step_time_s, hosts, compiled, tuple(one.run() for one in compiled))
 
 
-def _with_known_calls(queue: StepQueue, calls: Collection[TimedCalls]) -> StepQueue:
+def _use_known_calls(queue: StepQueue, calls: Collection[TimedCalls]) -> StepQueue:
     """The queue whose host takes for these calls what it takes for them without the profiler."""
     actions = list(queue.actions)
     for numbers, time_s in calls:
-        places = _places_in(actions, numbers)
+        places = _find_places(actions, numbers)
         if any(actions[place].kind == WAIT and actions[place].works for place in places):
             continue  # the call waits for the device: its time is not the host's own
         called = len({actions[place].call for place in places if actions[place].call in numbers})
-        profiled = [times for place in places for times in _times_in(actions[place], numbers)]
-        host = _host_of(profiled, time_s * called)
+        profiled = [times for place in places for times in _find_times(actions[place], numbers)]
+        host = _scale_host(profiled, time_s * called)
         for place in places:
-            actions[place] = _known(actions[place], numbers, host)
+            actions[place] = _use_known_time(actions[place], numbers, host)
     return replace(queue, actions=tuple(actions))
 
 
-def _places_in(actions: Sequence[HostAction], calls: Collection[int]) -> list[int]:
+def _find_places(actions: Sequence[HostAction], calls: Collection[int]) -> list[int]:
     return [
         number
         for number, action in enumerate(actions)
@@ -152,13 +152,13 @@ def _places_in(actions: Sequence[HostAction], calls: Collection[int]) -> list[in
     ]
 
 
-def _times_in(action: HostAction, calls: Collection[int]) -> Iterator[PieceTimes]:
+def _find_times(action: HostAction, calls: Collection[int]) -> Iterator[PieceTimes]:
     yield from (piece.times for piece in action.pieces if piece.call in calls)
     if action.call in calls:
         yield action.own
 
 
-def _host_of(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
+def _scale_host(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
     """The host that takes a time for these, or the nearest time that it can take."""
 
     columns = PieceColumns.of(profiled)
@@ -175,7 +175,7 @@ def _host_of(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
     return HostModel(cost_s, solve(lambda scale: time_of(cost_s, scale), wanted_s, 0.0, 1.0, off_s))
 
 
-def _known(action: HostAction, calls: Collection[int], host: HostModel) -> HostAction:
+def _use_known_time(action: HostAction, calls: Collection[int], host: HostModel) -> HostAction:
     """The action whose parts in these calls take the times of a host, and are known."""
     pieces = tuple(
         piece._replace(time_s=host.time_of(piece.times), is_known=True) if piece.call in calls else piece
@@ -186,17 +186,17 @@ def _known(action: HostAction, calls: Collection[int], host: HostModel) -> HostA
     return action._replace(pieces=pieces, own_s=host.time_of(action.own), is_known=True)
 
 
-def _with_shorter_gaps(queue: StepQueue, step_time_s: float) -> StepQueue:
+def _shorten_gaps(queue: StepQueue, step_time_s: float) -> StepQueue:
     if simulate(queue, AT_ONCE).mean_s <= step_time_s:
         return queue
 
     def time_of(factor: float) -> float:
-        return simulate(with_gaps(queue, factor), AT_ONCE).mean_s
+        return simulate(scale_gaps(queue, factor), AT_ONCE).mean_s
 
-    return with_gaps(queue, solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s))
+    return scale_gaps(queue, solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s))
 
 
-def _with_shorter_collectives(queue: StepQueue, step_time_s: float, places: Collection[int]) -> StepQueue:
+def _shorten_collectives(queue: StepQueue, step_time_s: float, places: Collection[int]) -> StepQueue:
     compiled = compile_queue(queue, AT_ONCE)
     if not places or compiled.run().mean_s <= (1 + FITTED) * step_time_s:
         return queue
@@ -205,7 +205,7 @@ def _with_shorter_collectives(queue: StepQueue, step_time_s: float, places: Coll
         return compiled.run(dict.fromkeys(places, factor)).mean_s
 
     factor = solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s)
-    return with_durations(queue, dict.fromkeys(places, factor))
+    return scale_durations(queue, dict.fromkeys(places, factor))
 
 
 class _Fit:
@@ -253,7 +253,7 @@ class _HostAlone(_Fit):
         self._profiled_s, self._device_s = self._time_of(0.0), 0.0
 
     def _time_of(self, cost_s: float, scale: float = 1.0) -> float:
-        return host_time_s(self._queue, HostModel(cost_s, scale))
+        return compute_host_time_s(self._queue, HostModel(cost_s, scale))
 
 
 def solve(function: Callable[[float], float], wanted: float, low: float, high: float, off: float) -> float:
@@ -282,18 +282,18 @@ def solve(function: Callable[[float], float], wanted: float, low: float, high: f
     return low
 
 
-def saving_of(fitted: FittedQueue, changed: StepQueue) -> SimulatedSaving:
+def compute_saving(fitted: FittedQueue, changed: StepQueue) -> SimulatedSaving:
     """What it saves if the queue is this one."""
     hosts = (*fitted.hosts, AT_ONCE)
-    return _saving(fitted, [simulate(changed, host) for host in hosts])
+    return _compute_one_saving(fitted, [simulate(changed, host) for host in hosts])
 
 
-def saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> SimulatedSaving:
+def compute_saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> SimulatedSaving:
     """What it saves if some works, by their numbers, take so many times as long."""
-    return _saving(fitted, [one.run(factors) for one in fitted.compiled])
+    return _compute_one_saving(fitted, [one.run(factors) for one in fitted.compiled])
 
 
-def _saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) -> SimulatedSaving:
+def _compute_one_saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) -> SimulatedSaving:
     savings = [before.mean_s - after.mean_s for before, after in zip(fitted.unchanged, changed, strict=True)]
     *likely, device_s = savings
     least, most = min(likely), max(likely)

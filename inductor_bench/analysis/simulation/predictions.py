@@ -13,31 +13,31 @@ from ...records.module import Kernel, ModuleRecord, StepSaving
 from ...records.run import COLLECTIVE, GRAPH, IDLE, OPTIMIZER, OTHERS, SYNCHRONISING, Part, Prediction, Program, Run
 from ...records.traced import Work
 from ..findings.finding import UNTUNABLE, Assumption, Finding, KernelPlace
-from ..findings.rule_table import findings
+from ..findings.rule_table import list_findings
 from ..kernel_aggregation import KernelIdentity
-from ..ledger import activity_key, kernel_key
+from ..ledger import make_activity_key, make_kernel_key
 from ..step_costs import (
     GENERATED_KERNELS,
-    cost_of,
-    divides_idle_time,
-    host_idle_share,
+    compute_cost,
+    compute_host_idle_share,
+    find_step,
+    has_idle_kinds,
     host_sets_pace,
     replay_limit_s,
     runs_on_host,
-    step_of,
 )
-from .fitting import FittedQueue, SimulatedSaving, TimedCalls, fit, saving_of, saving_of_durations
+from .fitting import FittedQueue, SimulatedSaving, TimedCalls, compute_saving, compute_saving_of_durations, fit
 from .profiled_queue import ProfiledQueue
 from .queue import (
     WAIT,
     Replay,
     StepQueue,
-    as_graphs,
-    with_durations,
-    with_gaps,
-    without_host_time,
-    without_waits,
-    without_works,
+    remove_host_time,
+    remove_tasks,
+    remove_waits,
+    replay_as_graphs,
+    scale_durations,
+    scale_gaps,
 )
 
 LEAST = 0.003
@@ -51,8 +51,8 @@ REPLAY_S, SLOW_REPLAY_S = 0.15e-3, 0.3e-3
 outputs. In six recorded programs (H100, H200, torch 2.11) it took 0.07 to 0.27 ms."""
 
 REPLAYED_GAP_S, SLOW_GAP_S = 1e-6, 2.4e-6
-"""Seconds between two works of a replay. Of 58 recorded graphs of 30 or more launches (H100, H200) half had at most
-0.9 µs, the time of the replay less that of the works divided by the launches, and nine of ten at most 2.4 µs."""
+"""Seconds between two tasks of a replay: the time of the replay minus the tasks' time, divided by the launches. Of 58
+recorded graphs with 30 or more launches (H100, H200) half had at most 0.9 µs, and nine of ten at most 2.4 µs."""
 
 FUSED_SHARE = 0.4
 """The time of a fused optimizer as a share of the eager one's, whose operators each read and write all parameters and
@@ -82,7 +82,7 @@ class QueuedStep:
         return fit(self.profiled.queue, self.step_time_s, collectives, self.host_step_s, calls)
 
 
-def with_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | None) -> Run:
+def add_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | None) -> Run:
     """The run whose kernels and program say what the step would save.
 
     Args:
@@ -90,48 +90,48 @@ def with_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | No
         step: the queue; ``None`` if there is none, as on a CPU, where all parts of a step follow one another.
         fitted: what ``step.fitted`` returns.
     """
-    program = step_of(run)
+    program = find_step(run)
     if program is None:
         return run
     if step is None or fitted is None:
-        return _with_found(run, program, None) if runs_on_host(run) else run
+        return _predict_findings(run, program, None) if runs_on_host(run) else run
     simulator = Simulator(step, fitted, run)
     modules = tuple(replace(module, kernels=tuple(simulator.kernels(module))) for module in run.modules)
-    return _with_found(replace(run, modules=modules), program, simulator)
+    return _predict_findings(replace(run, modules=modules), program, simulator)
 
 
-def _with_found(run: Run, program: Program, simulator: Simulator | None) -> Run:
+def _predict_findings(run: Run, program: Program, simulator: Simulator | None) -> Run:
     """The run with the predictions of its findings."""
     bare = replace(run, program=replace(program, predictions=()))
     made = []
-    for finding in (*findings(bare), _all_generated(bare)):
+    for finding in (*list_findings(bare), _assume_all_generated(bare)):
         if finding.assumed == Assumption():
             continue
-        saving = simulator.saving(finding.assumed) if simulator else _in_series(program, finding)
-        device_s = _rounded(saving.device_s) if simulator else None
-        times = _rounded(saving.time_s), _rounded(saving.uncertainty_s)
+        saving = simulator.saving(finding.assumed) if simulator else _predict_in_series(program, finding)
+        device_s = _round_seconds(saving.device_s) if simulator else None
+        times = _round_seconds(saving.time_s), _round_seconds(saving.uncertainty_s)
         made.append(Prediction(finding.key, finding.kind, *times, device_s, finding.changes))
     made.sort(key=lambda one: -one.saving_s)
     return replace(run, program=replace(program, predictions=tuple(made)))
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     """To picoseconds, so that a difference of sums that should be 0 is."""
     return round(seconds, 12) + 0.0
 
 
-def _in_series(program: Program, finding: Finding) -> SimulatedSaving:
+def _predict_in_series(program: Program, finding: Finding) -> SimulatedSaving:
     """What a change saves where nothing runs beside anything: the part of the step that goes."""
     pairs = [(one.profiled_step_time_s, one.step_time_s) for one in program.ranks]
     slower = max((abs(a / b - 1) for a, b in pairs if a and b), default=0.0)
     return SimulatedSaving(finding.gain_s, finding.gain_s * min(1.0, slower), 0.0)
 
 
-def _all_generated(run: Run) -> Finding:
+def _assume_all_generated(run: Run) -> Finding:
     shares, gain_s = [], 0.0
     for module in run.modules:
         for kernel in module.kernels:
-            cost = cost_of(run, module, kernel)
+            cost = compute_cost(run, module, kernel)
             if kernel.category not in UNTUNABLE and cost.gain_limit_s and cost.time_s:
                 share, gain_s = min(1.0, cost.gain_limit_s / cost.time_s), gain_s + cost.gain_limit_s
                 shares.append((KernelPlace(module.slug, kernel.name), share))
@@ -148,27 +148,30 @@ class Simulator:
     def kernels(self, module: ModuleRecord) -> Iterator[Kernel]:
         """The kernels of a module with what the step would save if each ran at its roof."""
         for kernel in module.kernels:
-            limit_s, places = self._limit_s(module, kernel), self._kernels.get((module.slug, kernel_key(kernel)), ())
+            limit_s, places = (
+                self._limit_s(module, kernel),
+                self._kernels.get((module.slug, make_kernel_key(kernel)), ()),
+            )
             if limit_s is None or not places:
                 yield replace(kernel, saving=StepSaving())
                 continue
             saving = SimulatedSaving(0.0, limit_s, limit_s)
             if limit_s >= LEAST * self._whole_s:
                 changed = dict.fromkeys(places, 1 - self._share(kernel, limit_s))
-                saving = self._without_doubted_host(saving_of_durations(self.fitted, changed))
+                saving = self._without_doubted_host(compute_saving_of_durations(self.fitted, changed))
             elif self.is_device_bound:
                 saving = SimulatedSaving(limit_s, 0.0, limit_s)
-            yield replace(kernel, saving=StepSaving(*(_rounded(one) for one in saving)))
+            yield replace(kernel, saving=StepSaving(*(_round_seconds(one) for one in saving)))
 
     @cached_property
     def is_device_bound(self) -> bool:
         """Whether the step is shorter by what its works are shorter, if that is a little."""
         factors = dict.fromkeys(range(len(self._works)), 1 - LEAST)
-        saved = saving_of_durations(self.fitted, factors)
+        saved = compute_saving_of_durations(self.fitted, factors)
         return saved.time_s >= saved.device_s / 2 > 0
 
     def _limit_s(self, module: ModuleRecord, kernel: Kernel) -> float | None:
-        return cost_of(self._run, module, kernel).gain_limit_s if kernel.step_time_s else None
+        return compute_cost(self._run, module, kernel).gain_limit_s if kernel.step_time_s else None
 
     def _share(self, kernel: Kernel, seconds: float) -> float:
         return min(1.0, seconds / kernel.step_time_s) if kernel.step_time_s else 0.0
@@ -179,19 +182,19 @@ class Simulator:
         shares = self._shares(assumed.kernels)
         gone = {place for place, share in shares.items() if share >= 1} | self._of_parts(assumed.parts)
         less = {place: 1 - share for place, share in shares.items() if place not in gone}
-        queue = with_durations(queue, less) if less else queue
+        queue = scale_durations(queue, less) if less else queue
         queue = self._without_idle(queue, assumed.idle)
         if assumed.graphs:
             saving = self._saving_of_replays(queue, assumed.graphs)
             return self._without_doubted_host(self._within_idle(saving, assumed))
-        queue = with_gaps(queue, 0.0) if assumed.gaps else queue
+        queue = scale_gaps(queue, 0.0) if assumed.gaps else queue
         joined = self._joined(queue, assumed.joined) if assumed.joined else queue
-        saving = saving_of(self.fitted, without_works(joined, gone) if gone else joined)
+        saving = compute_saving(self.fitted, remove_tasks(joined, gone) if gone else joined)
         if not assumed.joined:
             return self._without_doubted_host(self._within_idle(self._with_unseen(saving, assumed.idle), assumed))
         # How much longer the device works for the joined works than one kernel would is not known.
-        fused = with_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
-        most = saving_of(self.fitted, fused)
+        fused = scale_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
+        most = compute_saving(self.fitted, fused)
         middle, half = (saving.time_s + most.time_s) / 2, abs(most.time_s - saving.time_s) / 2
         return SimulatedSaving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
 
@@ -213,8 +216,8 @@ class Simulator:
         """A host that does less saves no more than the time that the device waits for it, which was measured."""
         if assumed.kernels or assumed.parts or assumed.gaps or not (assumed.idle or assumed.graphs):
             return saving
-        most_s = host_idle_share(self._run) * self._whole_s
-        if assumed.graphs and not assumed.idle and divides_idle_time(self._run):
+        most_s = compute_host_idle_share(self._run) * self._whole_s
+        if assumed.graphs and not assumed.idle and has_idle_kinds(self._run):
             most_s = min(most_s, replay_limit_s(self._run, assumed.graphs))
         over_s = saving.time_s - most_s
         if over_s <= 0:
@@ -227,12 +230,12 @@ class Simulator:
     def _kernels(self) -> Mapping[tuple[str, KernelIdentity], Sequence[int]]:
         """The works of each row of a module, by the row's key."""
         found: dict[tuple[str, KernelIdentity], list[int]] = defaultdict(list)
-        rows = {module.slug: {kernel_key(kernel) for kernel in module.kernels} for module in self._run.modules}
+        rows = {module.slug: {make_kernel_key(kernel) for kernel in module.kernels} for module in self._run.modules}
         for place, work in enumerate(self._works):
             slug = self._slug(work)
             if work.activity is None or slug not in rows:
                 continue
-            key = activity_key(work.activity)
+            key = make_activity_key(work.activity)
             if key not in rows[slug]:
                 # A library call can run another kernel here than in the module's own run.
                 key = next((row for row in rows[slug] if (row[0], row[2]) == (key[0], key[2]) and key[2]), key)
@@ -277,7 +280,7 @@ class Simulator:
             for place, piece in enumerate(action.pieces):
                 if piece.label in going:
                     shares[number][place] = going[piece.label]
-        return without_waits(without_host_time(queue, shares), waits)
+        return remove_waits(remove_host_time(queue, shares), waits)
 
     def _removed_idle_shares(self, parts: Collection[Part]) -> dict[str, float]:
         """The share that goes of what the host does, by its words: that of its idle time in the record."""
@@ -298,13 +301,13 @@ class Simulator:
 
     def _saving_of_replays(self, queue: StepQueue, slugs: Collection[str]) -> SimulatedSaving:
         """What replays of these graphs save. Where none was measured by itself, less is possible, too."""
-        saving = saving_of(self.fitted, self._as_graphs(queue, slugs, REPLAY_S, REPLAYED_GAP_S))
+        saving = compute_saving(self.fitted, self._as_graphs(queue, slugs, REPLAY_S, REPLAYED_GAP_S))
         measured = {module.slug for module in self._run.modules if module.times.graph_time_s}
         unmeasured = set(slugs) - measured
         if not unmeasured:
             return saving
         slow = self._as_graphs(queue, set(slugs) & measured, REPLAY_S, REPLAYED_GAP_S)
-        least = saving_of(self.fitted, self._as_graphs(slow, unmeasured, SLOW_REPLAY_S, SLOW_GAP_S))
+        least = compute_saving(self.fitted, self._as_graphs(slow, unmeasured, SLOW_REPLAY_S, SLOW_GAP_S))
         less_s = max(0.0, saving.time_s - least.time_s)
         return saving._replace(uncertainty_s=saving.uncertainty_s + less_s)
 
@@ -316,7 +319,7 @@ class Simulator:
             if self._step.calls[number] in wanted
         ]
         replays = [Replay(actions, replay_s, gap_s, replay_s) for actions in calls]
-        return as_graphs(queue, replays) if replays else queue
+        return replay_as_graphs(queue, replays) if replays else queue
 
     def _joined(self, queue: StepQueue, parts: Collection[Part]) -> StepQueue:
         """The queue in which each call of these parts' optimizers launches its works at once."""
@@ -324,11 +327,11 @@ class Simulator:
         numbers = [
             number for number, action in enumerate(queue.actions) if action.works and places.issuperset(action.works)
         ]
-        stretches = _stretches(numbers, queue)
-        return as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in stretches])
+        stretches = _find_stretches(numbers, queue)
+        return replay_as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in stretches])
 
 
-def _stretches(numbers: Sequence[int], queue: StepQueue) -> Iterator[range]:
+def _find_stretches(numbers: Sequence[int], queue: StepQueue) -> Iterator[range]:
     """The stretches of actions in which no other works are launched."""
     begin = last = -1
     for number in numbers:

@@ -51,9 +51,9 @@ HICCUP, FEW = 1.5, 0.25
 """A step that takes this many times as long as the median one does not count, if at most this share of them does."""
 
 KERNEL_RANGES = 25
-"""The number of other ranges that cost as much as that of a generated kernel, which Inductor describes in Python each
-time it is launched under the profiler. In five recorded programs whose host sets the pace (H100, H200) a range then
-cost 2.9 to 5.7 µs, and 3.2 to 33.5 µs if all cost the same."""
+"""The range of a generated kernel costs as much as this many other ranges, because Inductor describes the kernel in
+Python at each launch under the profiler. With this number a range cost 2.9 to 5.7 µs in five recorded programs whose
+host sets the pace (H100, H200); if all ranges cost the same, 3.2 to 33.5 µs."""
 
 RETURN_S = 5e-6
 """The longest time that a waiting call takes itself, without the wait."""
@@ -277,8 +277,8 @@ class _Builder:
 
     def _queued(self) -> Iterator[QueuedWork]:
         rows = list(self._offsets())
-        latency = _typical([one.after_s for one in rows if one.late_s < LAUNCHED_S], LAUNCHED_S)
-        gap = _typical([one.behind_s for one in rows if 0 <= one.behind_s < QUEUED_S], 0.0)
+        latency = _compute_typical([one.after_s for one in rows if one.late_s < LAUNCHED_S], LAUNCHED_S)
+        gap = _compute_typical([one.behind_s for one in rows if 0 <= one.behind_s < QUEUED_S], 0.0)
         waits = self._other_streams()
         for place, (work, one) in enumerate(zip(self.works, rows, strict=True)):
             own_latency, own_gap = min(one.after_s, latency), min(one.behind_s, gap)
@@ -324,7 +324,7 @@ class _Builder:
         return -1
 
 
-def _typical(values: Sequence[float], otherwise: float) -> float:
+def _compute_typical(values: Sequence[float], otherwise: float) -> float:
     return median(values) if values else otherwise
 
 

@@ -155,7 +155,7 @@ AT_ONCE = HostModel(scale=0.0, known_scale=0.0)
 """A host that takes no time."""
 
 
-def host_time_s(queue: StepQueue, host: HostModel) -> float:
+def compute_host_time_s(queue: StepQueue, host: HostModel) -> float:
     """The host's own time in a step, without waiting."""
     before, own = queue.times
     return math.fsum(host.times_of(before) + host.times_of(own)) / queue.steps
@@ -316,7 +316,7 @@ def _pass(rows: Sequence[_Row], durations: Sequence[float], state: _QueueState) 
 # Questions: the same queue with other inputs.
 
 
-def with_durations(queue: StepQueue, factors: Mapping[int, float]) -> StepQueue:
+def scale_durations(queue: StepQueue, factors: Mapping[int, float]) -> StepQueue:
     """The queue in which these works take so many times as long."""
     works = list(queue.works)
     for place, factor in factors.items():
@@ -324,12 +324,12 @@ def with_durations(queue: StepQueue, factors: Mapping[int, float]) -> StepQueue:
     return replace(queue, works=tuple(works))
 
 
-def with_gaps(queue: StepQueue, factor: float) -> StepQueue:
+def scale_gaps(queue: StepQueue, factor: float) -> StepQueue:
     """The queue in which the gaps between works are so many times as long."""
     return replace(queue, works=tuple(work._replace(gap_s=work.gap_s * factor) for work in queue.works))
 
 
-def without_works(queue: StepQueue, places: Collection[int]) -> StepQueue:
+def remove_tasks(queue: StepQueue, places: Collection[int]) -> StepQueue:
     """The queue without these works and the calls that launched only them. What waited for them does not wait."""
     gone = frozenset(places)
     kept = [place for place in range(len(queue.works)) if place not in gone]
@@ -347,7 +347,7 @@ def without_works(queue: StepQueue, places: Collection[int]) -> StepQueue:
     )
 
 
-def without_host_time(queue: StepQueue, shares: Mapping[int, Mapping[int, float]]) -> StepQueue:
+def remove_host_time(queue: StepQueue, shares: Mapping[int, Mapping[int, float]]) -> StepQueue:
     """The queue without a part of the host's work.
 
     Args:
@@ -356,17 +356,17 @@ def without_host_time(queue: StepQueue, shares: Mapping[int, Mapping[int, float]
     """
     actions = list(queue.actions)
     for number, gone in shares.items():
-        pieces = (_shortened(piece, gone.get(place, 0.0)) for place, piece in enumerate(actions[number].pieces))
+        pieces = (_shorten_piece(piece, gone.get(place, 0.0)) for place, piece in enumerate(actions[number].pieces))
         actions[number] = actions[number]._replace(pieces=tuple(pieces))
     return replace(queue, actions=tuple(actions))
 
 
-def _shortened(piece: HostPiece, share: float) -> HostPiece:
+def _shorten_piece(piece: HostPiece, share: float) -> HostPiece:
     left = max(0.0, 1 - share)
     return piece._replace(time_s=piece.time_s * left, events=round(piece.events * left))
 
 
-def without_waits(queue: StepQueue, numbers: Collection[int]) -> StepQueue:
+def remove_waits(queue: StepQueue, numbers: Collection[int]) -> StepQueue:
     """The queue whose host does not wait in these actions."""
     actions = (
         action._replace(works=(), return_s=0.0) if number in numbers and action.kind == WAIT else action
@@ -384,7 +384,7 @@ class Replay(NamedTuple):
     latency_s: float  # until the first work begins
 
 
-def as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
+def replay_as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
     """The queue in which each replay launches the works of its actions at once. A wait in it stays where it is.
 
     Between these actions only the work of the host before the first call stays. The replays do not overlap.
@@ -407,7 +407,7 @@ def as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
     return replace(queue, actions=tuple(actions), works=tuple(works))
 
 
-def on_another_stream(queue: StepQueue, places: Collection[int]) -> StepQueue:
+def move_to_another_stream(queue: StepQueue, places: Collection[int]) -> StepQueue:
     """The queue in which these works run on a stream of their own, and nothing but the host waits for them."""
     lane = 1 + max((work.lane for work in queue.works), default=0)
     moved = frozenset(places)

@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ... import units
-from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, compute_suite_time_s
 from ...analysis.findings.finding import UNTUNABLE, plural
 from ...devices.nvidia import NVIDIA
 from ...devices.protocol import CPU
-from ...devices.table import common_device
+from ...devices.table import find_common_device
 from ...records.base import Category
 from ...records.batch_record import (
     DAMAGED,
@@ -30,7 +30,7 @@ from ...records.batch_record import (
     GraphResult,
 )
 from ...records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from ...store.files import beside, write_text
+from ...store.files import open_beside, write_text
 from ...store.folder import BATCH, PAGE
 from ...store.tables import write_parquet
 from .. import names, palette
@@ -53,16 +53,16 @@ from ..document import (
     Sentence,
     Stretch,
     Table,
-    kernel_column,
-    notes,
-    sentences,
-    words,
+    make_kernel_column,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
-from ..formats import View, as_markdown, as_page, document_formats
-from ..run.retune_document import caution_words, left_words, speedup_words
-from ..run.run_words import bound_name
-from .batch_settings_document import search_words, setting_sections
-from .batch_tables import BatchView, groups_csv, models_csv, problem_of, settings_csv
+from ..formats import View, make_formats, show_as_markdown, show_as_page
+from ..run.retune_document import describe_cautions, describe_left_savings, format_speedup
+from ..run.run_words import name_bound
+from .batch_settings_document import make_setting_sections, search_words
+from .batch_tables import BatchView, find_problem, make_groups_csv, make_models_csv, make_settings_csv
 
 STATUS_WORDS = (
     (MEASURED, "still to be retuned"),
@@ -79,7 +79,7 @@ STRETCHED = 1.0005
 """Ratio of profiled to unprofiled time above which the profiler's overhead is reported."""
 
 
-def heading(results: BatchResults) -> str:
+def write_heading(results: BatchResults) -> str:
     """Returns ``timm · inference · 18 models``."""
     requests = [model.request for model in results.batch.models]
     parts = [Path(results.batch.source).stem]
@@ -90,12 +90,12 @@ def heading(results: BatchResults) -> str:
     return " · ".join([*parts, plural(len(requests), "model")])
 
 
-def suite_machine(results: BatchResults) -> str:
+def describe_suite_machine(results: BatchResults) -> str:
     """Returns the names of the machines that measured the batch."""
     return ", ".join(dict.fromkeys(names.clean(model.machine) for model in results.models if model.machine))
 
 
-def progress_words(results: BatchResults) -> str:
+def describe_progress(results: BatchResults) -> str:
     """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, one step of each``."""
     batch = results.batch
     problems = [model.problem.kind for model in results.models if model.problem is not None]
@@ -104,11 +104,11 @@ def progress_words(results: BatchResults) -> str:
     parts += [f"{batch.count(status)} {words}" for status, words in STATUS_WORDS if batch.count(status)]
     parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
     parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
-    total = suite_time_s(results)
-    return ", ".join(parts) + (f"; {units.seconds(total)} in all, {_each_words(results)}" if total else "")
+    total = compute_suite_time_s(results)
+    return ", ".join(parts) + (f"; {units.seconds(total)} in all, {_describe_each(results)}" if total else "")
 
 
-def _each_words(results: BatchResults) -> str:
+def _describe_each(results: BatchResults) -> str:
     """Returns what the time of all models counts of each: a step of its program, or a run of its graphs."""
     in_step = {model.in_step for model in results.models if model.graphs}
     if in_step == {False}:
@@ -116,7 +116,7 @@ def _each_words(results: BatchResults) -> str:
     return "one step of each" if in_step == {True} else "one step or iteration of each"
 
 
-def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
+def describe_leading_family(families: Sequence[KernelGroup], suite_s: float) -> str:
     """Returns a sentence about the family of generated kernels with the largest possible gain; empty without a gain."""
     tunable = [family for family in families if Category(family.category) not in UNTUNABLE and family.gain_limit_s]
     if not tunable or not suite_s:
@@ -125,16 +125,16 @@ def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
     gain = (best.gain_limit_s or 0.0) / suite_s
     if gain < LEAST_GAIN:
         return ""
-    peak = f", {of_peak(best)}" if best.peak_share is not None else ""
+    peak = f", {format_peak_share(best)}" if best.peak_share is not None else ""
     return (
-        f"Of the generated kernels the family of {names.short(family_name(best), LEAD_NAME)} could save most: "
+        f"Of the generated kernels the family of {names.short(name_family(best), LEAD_NAME)} could save most: "
         f"{units.count(best.launches)} launch{'es' if best.launches != 1 else ''} in "
         f"{plural(len(best.models), 'model')}, {units.percent(best.share)} of suite time{peak}; at its peak the suite "
         f"would take {units.percent(gain)} less, an upper bound."
     )
 
 
-def family_name(group: KernelGroup) -> str:
+def name_family(group: KernelGroup) -> str:
     """Returns the name of a family: the name of a generated kernel without its number, or a library call's operator."""
     if group.operator:
         return names.clean(group.operator)
@@ -143,30 +143,30 @@ def family_name(group: KernelGroup) -> str:
     return stem if name.startswith(("triton_", "cpp_", "graph_")) and stem else name
 
 
-def of_peak(group: KernelGroup) -> str:
+def format_peak_share(group: KernelGroup) -> str:
     """Returns ``38% DRAM``, the mean weighted by time; without a known share only the roof, or a dash."""
     on_host = group.category == Category.CPP.value or group.name.startswith("aten::")
-    name = bound_name(group.bound, CPU if on_host else NVIDIA)
+    name = name_bound(group.bound, CPU if on_host else NVIDIA)
     if group.peak_share is None:
         return name
     return f"{units.whole_percent(group.peak_share)} {name.removesuffix(units.MISSING)}".rstrip()
 
 
-def place_words(group: KernelGroup) -> str:
+def describe_place(group: KernelGroup) -> str:
     """Returns ``resnet50 and 3 more models · aten.convolution``, with the model of the most expensive kernel first."""
     others = len(group.models) - 1
     more = f" and {plural(others, 'more model')}" if others else ""
     return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])
 
 
-def part_title(part: Category | None, summary: ModelSummary) -> str:
+def name_part(part: Category | None, summary: ModelSummary) -> str:
     """Returns a category in one or two words; time outside kernels is idle time, or host time on a CPU."""
     if part is not None:
-        return palette.short_title(part)
-    return common_device(graph.device for graph in summary.model.graphs).words.outside
+        return palette.shorten_title(part)
+    return find_common_device(graph.device for graph in summary.model.graphs).words.outside
 
 
-def batch_size(summary: ModelSummary) -> str:
+def find_batch_size(summary: ModelSummary) -> str:
     """Returns the batch size; ``64*`` if it differs from the requested one."""
     row = summary.model.model
     if row.batch_size is not None:
@@ -174,7 +174,7 @@ def batch_size(summary: ModelSummary) -> str:
     return str(row.request.batch_size) if row.request.batch_size is not None else units.MISSING
 
 
-def wall_words(summary: ModelSummary) -> str:
+def describe_wall_time(summary: ModelSummary) -> str:
     """Returns ``17.8 ms a step``; without a step the wall times of the graphs, ``16.2 ms + 46.6 ms``.
 
     Of many graphs it is their sum.
@@ -189,7 +189,7 @@ def wall_words(summary: ModelSummary) -> str:
     return " + ".join(units.seconds(graph.wall_time_s or graph.time_s) for graph in graphs)
 
 
-def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+def list_model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
     """Yields notes on the rows of models: figures that do not count, changed settings, the base of the shares."""
     for summary in summaries:
         if summary.model.doubt:
@@ -200,7 +200,7 @@ def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
         if not summary.model.in_step and any(map(_is_stretched, summary.model.graphs)):
             longer = f"{units.seconds(summary.time_s)} under the profiler, more than its wall time"
             yield f"{summary.name}: shares are of {longer}"
-        if summary.retunes is not None and (caution := caution_words(summary.retunes)):
+        if summary.retunes is not None and (caution := describe_cautions(summary.retunes)):
             yield f"{summary.name}: of the retuned kernels {caution}"
         if summary.retunes is not None and summary.retunes.waiting:
             waiting = plural(summary.retunes.waiting, "retuned kernel")
@@ -220,7 +220,7 @@ def retune_saving(summary: ModelSummary) -> str:
 
 
 def retune_words(summaries: Sequence[ModelSummary]) -> str:
-    """Returns what the retunes project, and what was proven in the models' steps; see :func:`proof_words`.
+    """Returns what the retunes project, and what was proven in the models' steps; see :func:`describe_proofs`.
 
     ``Retuned: 60 kernels of 3 models: 31 faster, which would save 2.30 ms (1.2% of these models), a projection.``
     """
@@ -231,16 +231,16 @@ def retune_words(summaries: Sequence[ModelSummary]) -> str:
     saved, whole = sum(each.saving_s for each in retuned), sum(s.time_s for s in summaries if s.retunes is not None)
     share = f" ({units.percent(saved / whole)} of these models)" if whole else ""
     left_s = sum(each.left_s for each in retuned)
-    left = f" ({left_words(left_s)})" if left_s else ""
+    left = f" ({describe_left_savings(left_s)})" if left_s else ""
     saves = f", which would save {units.seconds(saved)}{share}, a projection{left}" if saved else ""
     unreached, without = sum(each.unreached for each in retuned), sum(each.without for each in retuned)
     rest = f"; {unreached} not reached within the budget" if unreached else ""
     rest += f"; {without} without a result" if without else ""
     of = f"{plural(kernels, 'kernel')} of {plural(len(retuned), 'model')}"
-    return " ".join(filter(None, [f"Retuned: {of}: {faster} faster{saves}{rest}.", proof_words(summaries)]))
+    return " ".join(filter(None, [f"Retuned: {of}: {faster} faster{saves}{rest}.", describe_proofs(summaries)]))
 
 
-def proof_words(summaries: Sequence[ModelSummary]) -> str:
+def describe_proofs(summaries: Sequence[ModelSummary]) -> str:
     """``Compared in the steps of 10 models: 8 save 2.10 ms together (3.1% of all 10 steps), 1 undecided.``"""
     proven = [(summary.name, summary.model.proven) for summary in summaries if summary.model.proven is not None]
     if not proven:
@@ -261,14 +261,14 @@ def proof_words(summaries: Sequence[ModelSummary]) -> str:
     return f"Compared in the steps of {plural(len(proven), 'model')}: {', '.join(words)}{rest}."
 
 
-def best_retune(group: KernelGroup) -> str:
+def find_best_retune(group: KernelGroup) -> str:
     """Returns ``1.34x``; ``stays`` if no retune was reliably faster, a dash without a retune."""
     if group.speedup is None:
         return units.MISSING
-    return speedup_words(group.speedup) if group.speedup > 1 else "stays"
+    return format_speedup(group.speedup) if group.speedup > 1 else "stays"
 
 
-def gain_share(summary: ModelSummary) -> str:
+def compute_gain_share(summary: ModelSummary) -> str:
     """Returns the gain limit of the generated kernels as a share of the model's time."""
     if summary.gain_limit_s is None or not summary.time_s:
         return units.MISSING
@@ -297,7 +297,7 @@ MANY_GROUPS = 10_000
 """Number of kernels from which their CSV file takes long to make."""
 
 
-def batch_document(view: BatchView, options: View) -> Document:
+def make_batch_document(view: BatchView, options: View) -> Document:
     """The progress, what could win most, and the tables of models, families and kernels.
 
     Args:
@@ -307,29 +307,29 @@ def batch_document(view: BatchView, options: View) -> Document:
     folder = options.folder or Path()
     summaries = view.models
     return Document(
-        heading(view.results),
-        (suite_machine(view.results),),
+        write_heading(view.results),
+        (describe_suite_machine(view.results),),
         (
-            Sentence(f"{progress_words(view.results)}.", LEAD),
-            *sentences(
+            Sentence(f"{describe_progress(view.results)}.", LEAD),
+            *make_sentences(
                 (
-                    lead_words(view.families, view.suite_s),
+                    describe_leading_family(view.families, view.suite_s),
                     retune_words(summaries),
                     search_words(summaries, view.searches),
                 )
             ),
-            Section("Failed or skipped", _failures(summaries, folder), BAD, short="Failed"),
-            *setting_sections(summaries, view.settings),
-            Section("Models", (*_models(summaries), *_notes(summaries))),
+            Section("Failed or skipped", _list_failures(summaries, folder), BAD, short="Failed"),
+            *make_setting_sections(summaries, view.settings),
+            Section("Models", (*_make_models_table(summaries), *_list_notes(summaries))),
             _group_section("Families of kernels", view.families, options.top, family=True),
             _group_section("Kernels", view.kernels, options.top, family=False),
-            *_next(view, folder),
-            _written(folder),
+            *_list_next_commands(view, folder),
+            _list_written_files(folder),
         ),
     )
 
 
-def _first(items: Sequence[Item], most: int, file: str) -> tuple[Block, ...]:
+def _note_left_out(items: Sequence[Item], most: int, file: str) -> tuple[Block, ...]:
     """A list; a terminal shows its first entries and the number of the others."""
     entries = [one if place < most else replace(one, on=On.PAPER) for place, one in enumerate(items)]
     left = len(items) - most
@@ -337,26 +337,26 @@ def _first(items: Sequence[Item], most: int, file: str) -> tuple[Block, ...]:
     return (Items(tuple(entries)), *more)
 
 
-def _failures(summaries: Sequence[ModelSummary], folder: Path) -> tuple[Block, ...]:
+def _list_failures(summaries: Sequence[ModelSummary], folder: Path) -> tuple[Block, ...]:
     items = []
     for summary in summaries:
-        failure, log = problem_of(summary), summary.model.model.log
+        failure, log = find_problem(summary), summary.model.model.log
         if failure is not None:
             text = f"{summary.name}: {failure.stage}, {failure.kind}: {failure.message}"
             place = str(folder / log) if log and (folder / log).is_file() else ""
             items.append(Item(text, BAD, failure.hint, log=failure.log_tail, place=place))
-    return _first(items, MOST_FAILURES, "summary.csv") if items else ()
+    return _note_left_out(items, MOST_FAILURES, "summary.csv") if items else ()
 
 
-def _notes(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
-    items = [Item(note, NOTE) for note in model_notes(summaries)]
-    return _first(items, MOST_FAILURES, "summary.md") if items else ()
+def _list_notes(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
+    items = [Item(note, NOTE) for note in list_model_notes(summaries)]
+    return _note_left_out(items, MOST_FAILURES, "summary.md") if items else ()
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def _models(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
+def _make_models_table(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     """A row for each model; a terminal shows those that were measured, of many the most expensive ones."""
     measured = [summary for summary in summaries if summary.parts]
     if len(measured) > MOST_MODELS:
@@ -368,7 +368,7 @@ def _models(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     took = f", {units.seconds(rest_s)} in all" if rest_s else ""
     columns = (
         *(
-            words("model", shorten=names.cut_middles),
+            make_text_column("model", shorten=names.cut_middles),
             Column("status", False, on=On.PAPER),
             Column("batch", spare=3),
         ),
@@ -376,7 +376,7 @@ def _models(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
         *([Column("retune saves", short="saves")] if retuned else []),
         Column("where the time goes", False, spare=1),
     )
-    rows = [_model_row(summary, retuned, len(measured) <= WITH_TOP_KERNEL) for summary in ranked]
+    rows = [_make_model_row(summary, retuned, len(measured) <= WITH_TOP_KERNEL) for summary in ranked]
     table = Table(columns, rows, filter="model, status, kernel", most=most, cut_on=On.TERMINAL)
     if not measured:
         return (replace(table, on=On.PAPER),)
@@ -384,7 +384,7 @@ def _models(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     return (replace(table, more=others),)
 
 
-def _model_row(summary: ModelSummary, retuned: bool, few: bool) -> Row:
+def _make_model_row(summary: ModelSummary, retuned: bool, few: bool) -> Row:
     row, time_s = summary.model.model, summary.time_s or None
     gain = summary.gain_limit_s / time_s if time_s and summary.gain_limit_s is not None else None
     saves = summary.retunes.saving_s / time_s if time_s and summary.retunes is not None else None
@@ -393,20 +393,20 @@ def _model_row(summary: ModelSummary, retuned: bool, few: bool) -> Row:
     cells = (
         Cell(summary.name, link=f"{quote(row.run)}/{PAGE}" if row.run else ""),
         Cell(summary.status),
-        Cell(batch_size(summary), row.batch_size or row.request.batch_size),
-        Cell(wall_words(summary), time_s),
+        Cell(find_batch_size(summary), row.batch_size or row.request.batch_size),
+        Cell(describe_wall_time(summary), time_s),
         Cell(units.percent(summary.busy_share), summary.busy_share),
-        Cell(gain_share(summary), gain),
+        Cell(compute_gain_share(summary), gain),
         *([Cell(retune_saving(summary), saves)] if retuned else []),
-        Cell("", bar=_bar(summary), notes=notes(most, on=On.EVERYWHERE if few else On.PAPER)),
+        Cell("", bar=_make_bar(summary), notes=make_notes(most, on=On.EVERYWHERE if few else On.PAPER)),
     )
     return Row(cells)
 
 
-def _bar(summary: ModelSummary) -> Bar:
+def _make_bar(summary: ModelSummary) -> Bar:
     """The categories and idle time of a model."""
     stretches = tuple(
-        Stretch(share, palette.IDLE if part is None else palette.category_colour(part), part_title(part, summary))
+        Stretch(share, palette.IDLE if part is None else palette.choose_category_colour(part), name_part(part, summary))
         for part, share in summary.parts
     )
     return Bar(stretches, max(1.0, sum(one.share for one in stretches)))
@@ -418,7 +418,7 @@ def _bar(summary: ModelSummary) -> Bar:
 def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, family: bool) -> Section:
     retuned = any(group.speedup is not None for group in groups)
     columns = (
-        *(Column("#"), kernel_column("family" if family else "kernel", NAME_WIDTH)),
+        *(Column("#"), make_kernel_column("family" if family else "kernel", NAME_WIDTH)),
         Column("kernels", spare=4, on=On.EVERYWHERE if family else On.PAPER),
         *(
             Column("models", spare=2),
@@ -446,16 +446,16 @@ def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, famil
 
 
 def _group_row(number: int, group: KernelGroup, retuned: bool, family: bool) -> Row:
-    name = family_name(group) if family else group.name
-    colour = palette.category_colour(Category(group.category))
-    said = notes(place_words(group), on=On.PAGE if family else On.EVERYWHERE)
+    name = name_family(group) if family else group.name
+    colour = palette.choose_category_colour(Category(group.category))
+    said = make_notes(describe_place(group), on=On.PAGE if family else On.EVERYWHERE)
     cells = (
         *(Cell(str(number), number), Cell(name, colour=colour, notes=said)),
         *(Cell(units.count(group.ids), group.ids), Cell(units.count(len(group.models)), len(group.models))),
         *(Cell(units.count(group.launches), group.launches), Cell(units.seconds(group.time_s), group.time_s)),
-        *(Cell(units.percent(group.share), group.share), Cell(of_peak(group), group.peak_share)),
+        *(Cell(units.percent(group.share), group.share), Cell(format_peak_share(group), group.peak_share)),
         Cell(units.seconds(group.gain_limit_s), group.gain_limit_s),
-        *([Cell(best_retune(group), group.speedup)] if retuned else []),
+        *([Cell(find_best_retune(group), group.speedup)] if retuned else []),
     )
     return Row(cells, lambda: _group_facts(group))
 
@@ -471,7 +471,7 @@ def _group_facts(group: KernelGroup) -> Iterator[Block]:
 # --- what to do next -------------------------------------------------------------------------------------------------
 
 
-def _next(view: BatchView, folder: Path) -> Iterator[Block]:
+def _list_next_commands(view: BatchView, folder: Path) -> Iterator[Block]:
     gain = [group for group in view.kernels if group.gain_limit_s and not group.operator]
     if gain:
         best = max(gain, key=lambda group: group.gain_limit_s or 0.0)
@@ -481,17 +481,17 @@ def _next(view: BatchView, folder: Path) -> Iterator[Block]:
         yield Commands(((f"inductor-bench kernel {run}", why),), on=On.TERMINAL)
 
 
-def _written(folder: Path) -> Facts:
+def _list_written_files(folder: Path) -> Facts:
     there = [file for file in BATCH_FILES if (folder / file).is_file()]
     runs = sum(1 for path in (folder / "models").glob("*/record.json"))
     things = [*there, f"{plural(runs, 'run')} in models/"]
     return Facts((("Written", f"{folder}/   {' · '.join(things)}"),), on=On.TERMINAL)
 
 
-FORMATS = document_formats(
-    batch_document,
+FORMATS = make_formats(
+    make_batch_document,
     of_record=lambda view: view.results.batch,
-    csv=lambda view, _: models_csv(view.models),
+    csv=lambda view, _: make_models_csv(view.models),
     record="batch.json",
     rows="a row for each model as CSV",
     of="a batch",
@@ -508,15 +508,15 @@ def write_batch(view: BatchView, folder: Path) -> bool:
     Raises:
         InductorBenchError: a file cannot be written.
     """
-    write_text(folder / "summary.csv", models_csv(view.models))
+    write_text(folder / "summary.csv", make_models_csv(view.models))
     if view.searches:
-        write_text(folder / SETTINGS, settings_csv(view.settings))
+        write_text(folder / SETTINGS, make_settings_csv(view.settings))
     kernels = view.kernels
-    with beside(
-        lambda: write_text(folder / "kernels.csv", groups_csv(kernels, "kernel_id")),
+    with open_beside(
+        lambda: write_text(folder / "kernels.csv", make_groups_csv(kernels, "kernel_id")),
         takes_long=len(kernels) >= MANY_GROUPS,
     ):
-        write_text(folder / "families.csv", groups_csv(view.families, "family_id"))
-        write_text(folder / "summary.md", as_markdown(FORMATS, view, View(folder, top=TOP)))
-        write_text(folder / PAGE, as_page(FORMATS, view, View(folder)))
+        write_text(folder / "families.csv", make_groups_csv(view.families, "family_id"))
+        write_text(folder / "summary.md", show_as_markdown(FORMATS, view, View(folder, top=TOP)))
+        write_text(folder / PAGE, show_as_page(FORMATS, view, View(folder)))
         return write_parquet(view.tables(), folder)

@@ -8,13 +8,13 @@ from urllib.parse import quote
 from ... import units
 from ...analysis.batch_aggregation import ModelSummary
 from ...analysis.findings.finding import plural
-from ...analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
+from ...analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, compute_mean_saving
 from ...records.batch_record import RUNNING, UNOPTIMIZED
 from ...records.optimization import UNDECIDED, UNPROVEN, Optimization
 from ...store.folder import OPTIMIZED, PAGE
 from .. import names
-from ..document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, notes, words
-from ..optimization_document import gain_words, titles_of
+from ..document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, make_notes, make_text_column
+from ..optimization_document import describe_gain, list_titles
 
 STAGE = "optimize"
 """The stage of a failure of a search."""
@@ -31,21 +31,21 @@ def search_words(summaries: Sequence[ModelSummary], searches: Searches) -> str:
     done = [search for _, search in searches if search.is_complete]
     failed = sum(_is_failed(summary) for summary in summaries)
     left = sum(summary.status in (UNOPTIMIZED, RUNNING) and not _is_complete(summary) for summary in summaries)
-    rest = [f"{_searches(failed)} failed"] * bool(failed) + [f"{_searches(left)} left to do"] * bool(left)
+    rest = [f"{_count_searches(failed)} failed"] * bool(failed) + [f"{_count_searches(left)} left to do"] * bool(left)
     if not done:
         return f"Settings: {', '.join(rest)}." if rest and (searches or failed) else ""
     shares = sorted(search.winner.gain.share for search in done if search.winner is not None)
     said = f"{len(shares)} of {plural(len(done), 'model')} {'is' if len(shares) == 1 else 'are'} faster"
     if shares:
-        least, most = _hundred(shares[0]), _hundred(shares[-1])
+        least, most = _format_hundredths(shares[0]), _format_hundredths(shares[-1])
         said += f", by {most}%" if least == most else f", by {least} to {most}%"
-        mean = mean_saving(searches)
+        mean = compute_mean_saving(searches)
         if mean is not None and len(done) > 1:
-            said += f"; all {len(done)} take {_hundred(mean)}% less time in geometric mean"
+            said += f"; all {len(done)} take {_format_hundredths(mean)}% less time in geometric mean"
     return f"Settings: {'; '.join([said, *rest])}."
 
 
-def _searches(number: int) -> str:
+def _count_searches(number: int) -> str:
     return "1 search" if number == 1 else f"{number} searches"
 
 
@@ -58,12 +58,12 @@ def _is_failed(summary: ModelSummary) -> bool:
     return failure is not None and failure.stage == STAGE
 
 
-def setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[SettingSummary]) -> Iterator[Section]:
+def make_setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[SettingSummary]) -> Iterator[Section]:
     """The tables of a batch with searches: a row for each setting, and one for each model."""
     few = f"; an interval of it needs {FEWEST_MODELS} models" if any(one.interval is None for one in settings) else ""
     yield Section(
         "Which settings help",
-        (settings_table(settings),) if settings else (),
+        (make_settings_table(settings),) if settings else (),
         short="Settings",
         note="a setting helps a model if by itself it makes the model's step shorter, proven with a 99.9% interval; "
         f"shares are of the step, and the median is over all models in which the setting was timed{few}",
@@ -71,17 +71,17 @@ def setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[Setti
     shown = [one for one in summaries if one.model.search is not None or _is_failed(one) or one.status == UNOPTIMIZED]
     yield Section(
         "What each model gains",
-        (models_table(shown),) if shown else (),
+        (make_models_table(shown),) if shown else (),
         short="Gains",
         note="the steps of the proof; saved: share of the step, with its 99.9% interval",
     )
 
 
-def settings_table(settings: Sequence[SettingSummary]) -> Table:
+def make_settings_table(settings: Sequence[SettingSummary]) -> Table:
     """A row for each setting that was tried in any model."""
     return Table(
         (
-            words("setting", least=24),
+            make_text_column("setting", least=24),
             Column("helps", hint="models whose step it is proven to shorten by itself, of the models in which it ran"),
             Column("kept", hint="models whose final settings include it", spare=4),
             Column("median", hint="the median, over the models in which it was timed, of the share of the step saved"),
@@ -91,44 +91,44 @@ def settings_table(settings: Sequence[SettingSummary]) -> Table:
             Column("failed", hint="models in which it was refused or failed"),
             Column("wrong", hint="models whose outputs or gradients it changed: it is not advised there"),
         ),
-        [_setting_row(one) for one in settings],
+        [_make_setting_row(one) for one in settings],
         filter="setting, model" if len(settings) > 1 else "",
     )
 
 
-def _setting_row(one: SettingSummary) -> Row:
+def _make_setting_row(one: SettingSummary) -> Row:
     ends = one.interval
     cells = (
-        Cell(one.title, notes=notes(*_reasons(one))),
+        Cell(one.title, notes=make_notes(*_list_reasons(one))),
         Cell(f"{len(one.helps)} of {len(one.tried)}", len(one.helps)),
         Cell(_count(one.kept), one.kept),
-        Cell(_percent(one.median), one.median),
-        Cell(f"{_span(*ends)}%" if ends else "too few models" if one.saved else units.MISSING, ends and ends[0]),
-        Cell(f"{_span(min(one.saved), max(one.saved))}%" if one.saved else units.MISSING),
+        Cell(_format_percent(one.median), one.median),
+        Cell(f"{_format_span(*ends)}%" if ends else "too few models" if one.saved else units.MISSING, ends and ends[0]),
+        Cell(f"{_format_span(min(one.saved), max(one.saved))}%" if one.saved else units.MISSING),
         Cell(_count(one.unproven), one.unproven),
         Cell(_count(one.failed), one.failed, tone=WARN if one.failed else ""),
         Cell(_count(one.wrong), one.wrong, tone=BAD if one.wrong else ""),
     )
-    return Row(cells, lambda: _setting_facts(one), tone=GOOD if one.helps else "")
+    return Row(cells, lambda: _list_setting_facts(one), tone=GOOD if one.helps else "")
 
 
 def _count(number: int) -> str:
     return str(number) if number else ""
 
 
-def _percent(share: float | None) -> str:
-    return units.MISSING if share is None else f"{_hundred(share)}%"
+def _format_percent(share: float | None) -> str:
+    return units.MISSING if share is None else f"{_format_hundredths(share)}%"
 
 
-def _span(low: float, high: float) -> str:
-    return f"{_hundred(low)} to {_hundred(high)}"
+def _format_span(low: float, high: float) -> str:
+    return f"{_format_hundredths(low)} to {_format_hundredths(high)}"
 
 
-def _hundred(share: float) -> str:
+def _format_hundredths(share: float) -> str:
     return f"{round(share * 100, 1) + 0.0:.1f}"  # no -0.0
 
 
-def _reasons(one: SettingSummary) -> Iterator[str]:
+def _list_reasons(one: SettingSummary) -> Iterator[str]:
     """The most frequent reasons for which a setting failed, with some of the models; the CSV file has all."""
     ranked = sorted(one.failures, key=lambda failure: -len(failure.models))
     for failure in ranked[:MOST_REASONS]:
@@ -140,38 +140,38 @@ def _reasons(one: SettingSummary) -> Iterator[str]:
         yield f"and {plural(len(ranked) - MOST_REASONS, 'more reason')} in settings.csv"
 
 
-def _setting_facts(one: SettingSummary) -> Iterator[Block]:
+def _list_setting_facts(one: SettingSummary) -> Iterator[Block]:
     rest = [name for name in one.tried if name not in dict(one.helps)]
-    facts = [("helps", "\n".join(f"{name}: {gain_words(gain)}" for name, gain in one.helps))]
+    facts = [("helps", "\n".join(f"{name}: {describe_gain(gain)}" for name, gain in one.helps))]
     facts += [("also tried in", ", ".join(rest)), ("group", one.group)]
     yield Facts(tuple((title, text) for title, text in facts if text))
 
 
-def models_table(summaries: Sequence[ModelSummary]) -> Table:
+def make_models_table(summaries: Sequence[ModelSummary]) -> Table:
     """A row for each model: its step before and after, and the settings that stay."""
     return Table(
         (
-            words("model", shorten=names.cut_middles),
+            make_text_column("model", shorten=names.cut_middles),
             Column("step"),
             Column("after"),
             Column("saved", hint="with its 99.9% interval"),
             Column("tried", hint="settings that ran", spare=1),
-            words("settings that stay", wraps=True, least=24),
+            make_text_column("settings that stay", wraps=True, least=24),
         ),
-        [_model_row(one) for one in summaries],
+        [_make_model_row(one) for one in summaries],
         filter="model, setting" if len(summaries) > 1 else "",
     )
 
 
-def _model_row(summary: ModelSummary) -> Row:
+def _make_model_row(summary: ModelSummary) -> Row:
     search, run = summary.model.search, summary.model.model.run
     place = f"{quote(run)}/{OPTIMIZED}/{PAGE}" if run and search is not None else ""
     winner = search.winner if search is not None else None
     gain = winner.gain if winner is not None else None
     before_s = search.step_s if search is not None else summary.time_s if summary.model.in_step else None
     before_s = gain.before_s if gain is not None else before_s
-    saved = f"{_percent(gain.share)} ({_span(gain.low, gain.high)})" if gain is not None else ""
-    text, tone = _outcome(summary, search)
+    saved = f"{_format_percent(gain.share)} ({_format_span(gain.low, gain.high)})" if gain is not None else ""
+    text, tone = _describe_outcome(summary, search)
     return Row(
         (
             Cell(summary.name, link=place),
@@ -185,7 +185,7 @@ def _model_row(summary: ModelSummary) -> Row:
     )
 
 
-def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, str]:
+def _describe_outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, str]:
     """The settings that stay, or why there are none."""
     failure = summary.model.model.failure
     if _is_failed(summary) and failure is not None:
@@ -193,7 +193,7 @@ def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, s
     if search is None or not search.is_complete:
         return ("still to be searched" if search is None else "not finished"), WARN
     if search.winner is not None:
-        titles = " + ".join(titles_of(search, search.winner.slugs))
+        titles = " + ".join(list_titles(search, search.winner.slugs))
         return (f"{titles} ({search.caveat})", WARN) if search.caveat else (titles, "")
     unproven = sum(row.state == UNPROVEN for row in search.tried)
     if unproven:

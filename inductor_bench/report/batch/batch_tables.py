@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from ...analysis.batch_aggregation import (
     KernelGroup,
     ModelSummary,
-    by_family,
-    by_id,
+    compute_suite_time_s,
     group_kernels,
-    suite_time_s,
+    key_by_family,
+    key_by_id,
     summarize_model,
     waits_for_host,
 )
@@ -24,7 +24,7 @@ from ...records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, Quer
 from ...records.batch_record import BatchResults, GraphResult
 from ...records.optimization import Optimization
 from ...records.run import Run
-from ..formats import View, table_text
+from ..formats import View, write_csv
 from ..run.run_summary import run_summary
 
 
@@ -40,7 +40,7 @@ class Field(NamedTuple):
         return self.get or attrgetter(name)
 
 
-def problem_of(summary: ModelSummary) -> Failure | None:
+def find_problem(summary: ModelSummary) -> Failure | None:
     """Returns the failure that leaves a model without a row, or with an incomplete one."""
     return summary.model.problem or summary.model.model.failure
 
@@ -111,12 +111,12 @@ MODELS: Mapping[str, Field] = {
         TEXT, "its verdict: saves, slower, …", lambda row: row.model.proven.verdict if row.model.proven else None
     ),
     "optimized_before_s": Field(
-        NUMBER, "time of a step before the settings that stay", lambda row: _gain(row, "before_s")
+        NUMBER, "time of a step before the settings that stay", lambda row: _get_gain(row, "before_s")
     ),
-    "optimized_s": Field(NUMBER, "time of a step with the settings that stay", lambda row: _gain(row, "after_s")),
-    "optimized_saving": Field(NUMBER, "share of the step that they save", lambda row: _gain(row, "share")),
-    "optimized_saving_low": Field(NUMBER, "lower end of its 99.9% interval", lambda row: _gain(row, "low")),
-    "optimized_saving_high": Field(NUMBER, "upper end of its 99.9% interval", lambda row: _gain(row, "high")),
+    "optimized_s": Field(NUMBER, "time of a step with the settings that stay", lambda row: _get_gain(row, "after_s")),
+    "optimized_saving": Field(NUMBER, "share of the step that they save", lambda row: _get_gain(row, "share")),
+    "optimized_saving_low": Field(NUMBER, "lower end of its 99.9% interval", lambda row: _get_gain(row, "low")),
+    "optimized_saving_high": Field(NUMBER, "upper end of its 99.9% interval", lambda row: _get_gain(row, "high")),
     "settings": Field(
         TEXT,
         "the settings that stay",
@@ -127,9 +127,9 @@ MODELS: Mapping[str, Field] = {
         "number of settings that were tried, if requested",
         lambda row: len(row.model.search.tried) if row.model.search else None,
     ),
-    "stage": Field(TEXT, "where it failed", lambda row: getattr(problem_of(row), "stage", None)),
-    "kind": Field(TEXT, "how it failed", lambda row: getattr(problem_of(row), "kind", None)),
-    "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),
+    "stage": Field(TEXT, "where it failed", lambda row: getattr(find_problem(row), "stage", None)),
+    "kind": Field(TEXT, "how it failed", lambda row: getattr(find_problem(row), "kind", None)),
+    "message": Field(TEXT, "what failed", lambda row: getattr(find_problem(row), "message", None)),
     "notes": Field(TEXT, "what was changed to measure it", lambda row: "; ".join(row.model.model.notes)),
     "doubt": Field(TEXT, "why its figures do not count, and it has no gain limits", lambda row: row.model.doubt),
     "run": Field(TEXT, "path of its RUN folder in the batch's", lambda row: row.model.model.run),
@@ -138,7 +138,7 @@ MODELS: Mapping[str, Field] = {
 """Columns of a :class:`ModelSummary`, in the table ``models`` and in ``summary.csv``."""
 
 
-def _gain(row: ModelSummary, field: str) -> float | None:
+def _get_gain(row: ModelSummary, field: str) -> float | None:
     """A figure of what the settings that stay save in a model."""
     winner = row.model.search.winner if row.model.search is not None else None
     return getattr(winner.gain, field) if winner is not None else None
@@ -190,7 +190,7 @@ _STEP: Mapping[str, Field] = {
     "step_time_s": Field(NUMBER, "device time of one step, replays of CUDA graphs included"),
     "step_share": Field(NUMBER, "share of the step's wall time"),
 }
-"""Columns of ``kernels`` beside :data:`_KERNELS`, if a program's step was profiled."""
+"""Further columns of ``kernels``, after :data:`_KERNELS`, if a program's step was profiled."""
 
 _FAMILIES: Mapping[str, Field] = {
     "family_id": Field(TEXT, "as in kernels", attrgetter("key")),
@@ -249,25 +249,25 @@ _SETTINGS: Mapping[str, Field] = {
     "wrong": Field(WHOLE, "number of models whose outputs or gradients it changed"),
     "helped_models": Field(TEXT, "their names", lambda one: "; ".join(name for name, _ in one.helps)),
     "tried_models": Field(TEXT, "the names of those in which it ran", lambda one: "; ".join(one.tried)),
-    "reasons": Field(TEXT, "why it failed or was wrong, and where", lambda one: "; ".join(failure_words(one))),
+    "reasons": Field(TEXT, "why it failed or was wrong, and where", lambda one: "; ".join(describe_failure(one))),
 }
 """Columns of a :class:`SettingSummary`, in the table ``settings`` and in ``settings.csv``."""
 
 
-def failure_words(one: SettingSummary) -> Iterator[str]:
+def describe_failure(one: SettingSummary) -> Iterator[str]:
     """``failed in a, b: no such kernel``, for each reason."""
     for failure in one.failures:
         what = "numbers differ in" if failure.differs else "failed in"
         yield f"{what} {', '.join(failure.models)}: {failure.reason}"
 
 
-def settings_csv(settings: Iterable[SettingSummary]) -> str:
+def make_settings_csv(settings: Iterable[SettingSummary]) -> str:
     """Renders a row for each setting; savings are shares of a model's step."""
     getters = [field.getter(name) for name, field in _SETTINGS.items()]
-    return table_text(tuple(_SETTINGS), ([get(one) for get in getters] for one in settings))
+    return write_csv(tuple(_SETTINGS), ([get(one) for get in getters] for one in settings))
 
 
-def batch_tables(
+def make_batch_tables(
     summaries: Sequence[ModelSummary],
     families: Sequence[KernelGroup],
     suite_s: float,
@@ -282,67 +282,73 @@ def batch_tables(
         settings: the settings that were tried.
     """
     graphs = [(row.name, graph, graph) for row in summaries for graph in row.model.graphs]
-    parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
+    parts = [(model, graph, part) for model, graph, _ in graphs for part in _list_parts(graph)]
     kernels = [(model, graph, kernel) for model, graph, _ in graphs for kernel in graph.kernels]
     retunes = [(row.name, retune) for row in summaries for retune in row.model.retunes]
     in_step = any(kernel.step_time_s is not None for _, _, kernel in kernels)
     fields = {**_KERNELS, **_STEP} if in_step else _KERNELS
-    of_suite = partial(_of_suite, suite_s=suite_s)
+    of_suite = partial(_key_by_suite, suite_s=suite_s)
     return (
-        QueryTable("models", "for each model that was asked for", _columns(MODELS, summaries)),
+        QueryTable("models", "for each model that was asked for", _list_columns(MODELS, summaries)),
         QueryTable(
-            "graphs", "for each graph of a model, and the rest of its step", _item_columns(_GRAPHS, graphs, of_suite)
+            "graphs",
+            "for each graph of a model, and the rest of its step",
+            _list_item_columns(_GRAPHS, graphs, of_suite),
         ),
         QueryTable(
             "categories",
             "for each category of a graph, and its idle time",
-            _item_columns(_CATEGORIES, parts, of_suite, _of_graph),
+            _list_item_columns(_CATEGORIES, parts, of_suite, _key_by_graph),
         ),
         QueryTable(
-            "kernels", "for each kernel of a graph of a model", _item_columns(fields, kernels, of_suite, _of_graph)
+            "kernels",
+            "for each kernel of a graph of a model",
+            _list_item_columns(fields, kernels, of_suite, _key_by_graph),
         ),
-        QueryTable("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
+        QueryTable("families", "for kernels of one structure, all models together", _list_columns(_FAMILIES, families)),
         QueryTable(
             "retunes",
             "for each kernel that `--autotune` retuned",
-            (_model(retunes), *_columns(_RETUNES, [retune for _, retune in retunes])),
+            (_key_by_model(retunes), *_list_columns(_RETUNES, [retune for _, retune in retunes])),
         ),
-        QueryTable("settings", "for each setting that `--optimize` tried in any model", _columns(_SETTINGS, settings)),
+        QueryTable(
+            "settings", "for each setting that `--optimize` tried in any model", _list_columns(_SETTINGS, settings)
+        ),
     )
 
 
-def _parts(graph: GraphResult) -> Iterator[_Part]:
+def _list_parts(graph: GraphResult) -> Iterator[_Part]:
     for category, time_s in graph.categories:
         yield _Part(category.value, time_s)
     if graph.idle_s is not None:
         yield _Part("idle", graph.idle_s)
 
 
-def _item_columns(
+def _list_item_columns(
     fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], QueryColumn]
 ) -> _Columns:
     """Makes the columns for items of graphs: the model and the graph, the item's fields, and shares beside its time."""
-    own = _columns(fields, [item for _, _, item in rows])
+    own = _list_columns(fields, [item for _, _, item in rows])
     labels = QueryColumn("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])
     beside = list(fields).index("time_s") + 1
-    return (_model(rows), labels, *own[:beside], *(share(rows) for share in shares), *own[beside:])
+    return (_key_by_model(rows), labels, *own[:beside], *(share(rows) for share in shares), *own[beside:])
 
 
-def _of_graph(rows: Sequence[_Row]) -> QueryColumn:
+def _key_by_graph(rows: Sequence[_Row]) -> QueryColumn:
     values = [item.time_s / graph.time_s if graph.time_s else None for _, graph, item in rows]
     return QueryColumn("graph_share", NUMBER, "share of its graph's time", values)
 
 
-def _of_suite(rows: Sequence[_Row], suite_s: float) -> QueryColumn:
+def _key_by_suite(rows: Sequence[_Row], suite_s: float) -> QueryColumn:
     values = [item.time_s / suite_s if suite_s else None for _, _, item in rows]
     return QueryColumn("share", NUMBER, _SUITE, values)
 
 
-def _model(rows: Sequence[tuple[Any, ...]]) -> QueryColumn:
+def _key_by_model(rows: Sequence[tuple[Any, ...]]) -> QueryColumn:
     return QueryColumn("model", TEXT, "as in models", [row[0] for row in rows])
 
 
-def _columns(fields: Mapping[str, Field], rows: Sequence[Any]) -> _Columns:
+def _list_columns(fields: Mapping[str, Field], rows: Sequence[Any]) -> _Columns:
     columns = []
     for name, field in fields.items():
         values = map(field.getter(name), rows)
@@ -363,16 +369,16 @@ class BatchView:
 
     @cached_property
     def families(self) -> list[KernelGroup]:
-        return group_kernels(self.results, by_family)
+        return group_kernels(self.results, key_by_family)
 
     @cached_property
     def kernels(self) -> list[KernelGroup]:
-        return group_kernels(self.results, by_id)
+        return group_kernels(self.results, key_by_id)
 
     @cached_property
     def suite_s(self) -> float:
         """Seconds of one step or iteration of all measured models."""
-        return suite_time_s(self.results)
+        return compute_suite_time_s(self.results)
 
     @cached_property
     def searches(self) -> list[tuple[str, Optimization]]:
@@ -385,7 +391,7 @@ class BatchView:
 
     def tables(self) -> tuple[QueryTable, ...]:
         """Returns the tables for queries: models, graphs, categories, kernels, families, retunes, settings."""
-        return batch_tables(self.models, self.families, self.suite_s, self.settings)
+        return make_batch_tables(self.models, self.families, self.suite_s, self.settings)
 
 
 # --- what the screens of the runs say ---------------------------------------------------------------------------------
@@ -420,10 +426,10 @@ _COMMANDS: Mapping[str, Field] = {
     "why": Field(TEXT, "what it does"),
 }
 SUMMARY_TABLES = ("headline", "parts", "findings", "next_commands")
-"""The tables of :func:`summary_tables`."""
+"""The tables of :func:`make_summary_tables`."""
 
 
-def summary_tables(runs: Iterable[tuple[str, Run, Path]]) -> tuple[QueryTable, ...]:
+def make_summary_tables(runs: Iterable[tuple[str, Run, Path]]) -> tuple[QueryTable, ...]:
     """What the screen of each run says: its first line, parts, findings and next commands.
 
     Args:
@@ -440,7 +446,7 @@ def summary_tables(runs: Iterable[tuple[str, Run, Path]]) -> tuple[QueryTable, .
         ("for each command to type next, the most useful of a model first", _COMMANDS, commands),
     )
     return tuple(
-        QueryTable(name, about, (_model(pairs), *_columns(fields, [one for _, one in pairs])))
+        QueryTable(name, about, (_key_by_model(pairs), *_list_columns(fields, [one for _, one in pairs])))
         for name, (about, fields, pairs) in zip(SUMMARY_TABLES, rows, strict=True)
     )
 
@@ -451,7 +457,7 @@ _NAMES = KernelGroup._fields.index("models")
 _TITLES = {"ids": "kernels", "model": "dearest_in", "kernel_id": "dearest_kernel_id"}
 
 
-def models_csv(summaries: Sequence[ModelSummary]) -> str:
+def make_models_csv(summaries: Sequence[ModelSummary]) -> str:
     """Renders a row for each requested model, measured or not. Cells of unknown values are empty."""
     present = {part for summary in summaries for part, _ in summary.parts}
     newer = sorted((part for part in present - {None, *Category} if part), key=lambda part: part.value)
@@ -468,11 +474,11 @@ def models_csv(summaries: Sequence[ModelSummary]) -> str:
             *(parts.get(part, 0.0 if parts else None) for part in shares),
         ]
 
-    return table_text((*MODELS, "wall_times_s", *titles), map(cells, summaries))
+    return write_csv((*MODELS, "wall_times_s", *titles), map(cells, summaries))
 
 
-def groups_csv(groups: Iterable[KernelGroup], key: str) -> str:
+def make_groups_csv(groups: Iterable[KernelGroup], key: str) -> str:
     """Renders a row for each group of kernels. The column ``key`` holds the group's key."""
     rows = ((*group[:_NAMES], len(group.models), *group[_NAMES + 1 :], "; ".join(group.models)) for group in groups)
     titles = [_TITLES.get(name, name) for name in KernelGroup._fields]
-    return table_text((key, *titles[1:], "model_names"), rows)
+    return write_csv((key, *titles[1:], "model_names"), rows)

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
 from ...analysis.findings.finding import RunEvidence, join_words, plural
-from ...analysis.findings.product_findings import product_flops
-from ...analysis.findings.step_phrases import line_words, step_words
-from ...analysis.layers.tree import TreeNode, tree_by_layer
-from ...analysis.step_costs import graph_use, runs_on_host, step_of, weight_s
+from ...analysis.findings.product_findings import sum_product_flops
+from ...analysis.findings.step_phrases import describe_step, name_line
+from ...analysis.layers.tree import TreeNode, build_tree_by_layer
+from ...analysis.step_costs import compute_weight_s, find_graph_use, find_step, runs_on_host
 from ...records.code import SourceLine
 from ...records.run import IDLE, QUEUED, Part, Program, Run
 from .. import names
 from ..document import BAD, NOTE, WARN, Answers, Item, On, Sentence
 from .layers_document import MISSING
-from .run_tables import anchor
-from .run_words import Entry, of_peak, origin_words, sentence, whole_words
-from .step_document import part_label, where
+from .run_tables import name_anchor
+from .run_words import Entry, describe_origin, describe_whole, format_peak_share, write_sentence
+from .step_document import describe_place, label_part
 
 NAME_WIDTH = 64
 MOST_PARTS, MOST_SPOTS, MOST_CAUTIONS = 3, 2, 2
@@ -28,7 +28,7 @@ MAJORITY = 0.5
 """The share of a layer's time from which a layer below it is the answer instead."""
 
 
-def made_words(run: Run) -> Sentence:
+def describe_making(run: Run) -> Sentence:
     """When the run was made, its batch size, and its command."""
     batch = f"batch {run.request.batch_size}" if run.request.batch_size is not None else ""
     day = run.created.replace("T", " ")[:16]
@@ -41,32 +41,35 @@ MIDDLE = "middle half"
 IDLE_MEANS = "In idle time the device waits for the host, which does what stands behind the colon."
 
 
-def product_words(run: Run) -> str:
+def describe_product_type(run: Run) -> str:
     """The types in which matrix products run: ``bfloat16 97%, float32 3%``; empty if that is unknown."""
-    flops = product_flops(RunEvidence(run))
+    flops = sum_product_flops(RunEvidence(run))
     whole, largest = sum(flops.values()), sorted(flops.items(), key=lambda pair: -pair[1])
     if len(largest) == 1:
         return largest[0][0]
     return ", ".join(f"{dtype} {units.percent(amount / whole)}" for dtype, amount in largest)
 
 
-def _data(run: Run) -> Iterator[str]:
+def _describe_inputs(run: Run) -> Iterator[str]:
     """The inputs of the graphs with which a step begins, and the types of products."""
     if run.request.batch_size is not None:
         yield f"Batch {run.request.batch_size}."
     called = [one for one in run.modules if one.inputs and one.role != "backward"]
-    if step_of(run) is not None:
-        called = [one for one in called if graph_use(run, one).calls]
-    for one in sorted(called, key=lambda one: -weight_s(run, one))[:MOST_GRAPHS]:
+    if find_step(run) is not None:
+        called = [one for one in called if find_graph_use(run, one).calls]
+    for one in sorted(called, key=lambda one: -compute_weight_s(run, one))[:MOST_GRAPHS]:
         sizes = "; its sizes are dynamic, and these are the sizes for which it was compiled" if one.dynamic else ""
-        yield f"Inputs of {names.clean(one.label)}, weights among them: {names.inputs(one.inputs, MOST_SHAPES)}{sizes}."
+        yield (
+            f"Inputs of {names.clean(one.label)}, weights among them: "
+            f"{names.describe_inputs(one.inputs, MOST_SHAPES)}{sizes}."
+        )
     if more := len(called[MOST_GRAPHS:]):
         yield f"And {plural(more, 'more graph')}, below."
-    if products := product_words(run):
+    if products := describe_product_type(run):
         yield f"Matrix products in {products}" + (" of their FLOPs." if "%" in products else ".")
 
 
-def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: Item | None = None) -> Answers:
+def list_answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: Item | None = None) -> Answers:
     """The questions to which the record has an answer.
 
     Args:
@@ -75,17 +78,17 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: I
         found: the findings in their order.
         proven: what a search for faster settings has proven.
     """
-    program = step_of(run)
+    program = find_step(run)
     rows: list[tuple[str, Item]] = []
     if program is not None:
-        waits = IDLE_MEANS if program.parts and not runs_on_host(run) and _begins_idle(program) else ""
-        rows += [("What is slow?", Item(" ".join(filter(None, (_parts(program), waits)))))]
+        waits = IDLE_MEANS if program.parts and not runs_on_host(run) and _is_idle_at_start(program) else ""
+        rows += [("What is slow?", Item(" ".join(filter(None, (_describe_parts(program), waits)))))]
     called = [entry for entry in entries if entry.cost.calls]
     if called:
-        rows += [("Which kernel?", _kernel(run, max(called, key=lambda entry: entry.cost.time_s)))]
+        rows += [("Which kernel?", _describe_kernel(run, max(called, key=lambda entry: entry.cost.time_s)))]
     if program is not None:
         whose = "the time in operators" if runs_on_host(run) else "the device's time"
-        places = [*_layer(program, whose), *_line(program, whose)]
+        places = [*_describe_layer(program, whose), *_describe_line(program, whose)]
         rows += [(question, Item(text)) for question, text in places or [("Which layer, which line?", MISSING)]]
     if proven is not None:
         rows += [("What is proven?", proven)]
@@ -94,19 +97,19 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: I
         first = next((item for item in tried if item.command), None)
         rows += [("What to try first?" if proven is None else "What to try next?", tried[0])]
         rows += [("What can be tried by a command?", first)] if first not in (None, tried[0]) else []
-    if data := " ".join(_data(run)):
+    if data := " ".join(_describe_inputs(run)):
         rows += [("On which data?", Item(data))]
     if program is not None or called:
         cautions = [item for item in found if item.tone == BAD]
-        rows += [("Is it certain?", Item(" ".join(_certainty(run, cautions))))]
+        rows += [("Is it certain?", Item(" ".join(_describe_certainty(run, cautions))))]
     return Answers(tuple(rows))
 
 
-def _longest(program: Program) -> list[list[Part]]:
+def _find_longest_part(program: Program) -> list[list[Part]]:
     """The parts that take longest, those of one name together."""
     named: dict[str, list[Part]] = defaultdict(list)
     for part in sorted(program.parts, key=lambda part: -part.time_s):
-        named[part_label(part)].append(part)
+        named[label_part(part)].append(part)
     return sorted(named.values(), key=lambda parts: -_time_s(parts))[:MOST_PARTS]
 
 
@@ -114,63 +117,65 @@ def _time_s(parts: Iterable[Part]) -> float:
     return sum(part.time_s for part in parts)
 
 
-def _begins_idle(program: Program) -> bool:
+def _is_idle_at_start(program: Program) -> bool:
     """Whether one of the longest parts is a wait for the host."""
-    return any(parts[0].kind == IDLE and parts[0].label != QUEUED for parts in _longest(program))
+    return any(parts[0].kind == IDLE and parts[0].label != QUEUED for parts in _find_longest_part(program))
 
 
-def _parts(program: Program) -> str:
+def _describe_parts(program: Program) -> str:
     words = []
-    for parts in _longest(program):
+    for parts in _find_longest_part(program):
         share = units.percent(sum(part.share for part in parts))
-        spots = [(units.seconds(part.time_s), place) for part in parts if (place := where(part))]
+        spots = [(units.seconds(part.time_s), place) for part in parts if (place := describe_place(part))]
         said = [place if len(parts) == 1 else f"{time} {place}" for time, place in spots]
         place = f"{', ' if len(parts) == 1 else ': '}{join_words(said, MOST_SPOTS)}" if said else ""
-        words.append(f"{part_label(parts[0])} {units.seconds(_time_s(parts))} ({share}{place})")
+        words.append(f"{label_part(parts[0])} {units.seconds(_time_s(parts))} ({share}{place})")
     return f"{', then '.join(words)}."
 
 
-def _kernel(run: Run, entry: Entry) -> Item:
+def _describe_kernel(run: Run, entry: Entry) -> Item:
     cost = entry.cost
-    share = f", {units.percent(entry.share)} of {whole_words(run)}" if entry.share is not None else ""
+    share = f", {units.percent(entry.share)} of {describe_whole(run)}" if entry.share is not None else ""
     calls = f"{units.count(cost.calls)} call{'s' * (cost.calls != 1)}"
-    peak = f"; it reaches {of_peak(entry)}" if entry.kernel.roof.peak_share is not None else ""
-    origin = origin_words(entry.kernel, names.file_names(run))
+    peak = f"; it reaches {format_peak_share(entry)}" if entry.kernel.roof.peak_share is not None else ""
+    origin = describe_origin(entry.kernel, names.name_files(run))
     text = f"{units.seconds(cost.time_s)} in {calls}{share}{peak}" + (f": {origin}" if origin else "")
-    return Item(sentence(text, run), places=((names.short(entry.kernel.name, NAME_WIDTH), anchor(entry)),))
+    return Item(write_sentence(text, run), places=((names.short(entry.kernel.name, NAME_WIDTH), name_anchor(entry)),))
 
 
-def _layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
+def _describe_layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     """The layer that takes most of the device's time, as far down as one has most of it."""
-    tree = tree_by_layer(program.layers, program.layer_classes)
+    tree = build_tree_by_layer(program.layers, program.layer_classes)
     whole_s = sum(node.whole.time_s for node in tree)
     named = [node for node in tree if node.class_name or node.children]
     if not named or not whole_s:
         return
     path = [max(named, key=lambda node: node.whole.time_s)]
-    while (below := _largest(path[-1])) is not None and below.whole.time_s >= MAJORITY * path[-1].whole.time_s:
+    while (below := _find_largest_node(path[-1])) is not None and below.whole.time_s >= MAJORITY * path[
+        -1
+    ].whole.time_s:
         path.append(below)
-    words = _node(path[-1], ".".join(node.name for node in path), whole_s)
+    words = _describe_node(path[-1], ".".join(node.name for node in path), whole_s)
     part, own_s = "", path[-1].own.time_s
     if below is not None and own_s >= below.whole.time_s:
         part = f"; {units.seconds(own_s)} of it in no layer below"
     elif below is not None:
-        part = f"; its largest part is {_node(below, below.name, whole_s)}"
+        part = f"; its largest part is {_describe_node(below, below.name, whole_s)}"
     yield "Which layer?", f"{words} of {whose}{part}."
 
 
-def _largest(node: TreeNode) -> TreeNode | None:
+def _find_largest_node(node: TreeNode) -> TreeNode | None:
     return max(node.children, key=lambda one: one.whole.time_s, default=None)
 
 
-def _node(node: TreeNode, name: str, whole_s: float) -> str:
+def _describe_node(node: TreeNode, name: str, whole_s: float) -> str:
     times = f" ({node.count}x)" if node.count > 1 else ""
     kind = f" [{node.class_name}]" if node.class_name else ""
     time_s = node.whole.time_s
     return names.clean(f"{name}{times}{kind} {units.seconds(time_s)} ({units.percent(time_s / whole_s)})")
 
 
-def _line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
+def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     """The line of the program that takes most of the device's time."""
     times: dict[SourceLine, float] = defaultdict(float)
     for row in program.lines:
@@ -182,15 +187,15 @@ def _line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     line = max(times, key=lambda one: times[one])
     code = f": `{names.end(names.clean(line.code).replace('`', ''), MOST_CODE)}`" if line.code else ""
     share = units.percent(times[line] / whole_s)
-    yield "Which line?", f"{names.clean(line_words(line))} {units.seconds(times[line])} ({share} of {whose}){code}"
+    yield "Which line?", f"{names.clean(name_line(line))} {units.seconds(times[line])} ({share} of {whose}){code}"
 
 
-def _certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
+def _describe_certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
     """How the figures were made, how they scatter, and what makes them less certain."""
     program = run.program
     if program is not None:
         times = program.step_times_s[slice(*program.level)] or program.step_times_s
-        yield sentence(step_words(program), run)
+        yield write_sentence(describe_step(program), run)
         if len(times) > 1 and not any(MIDDLE in item.text for item in cautions):
             low, _, high = statistics.quantiles(times, n=4)
             yield f"The {MIDDLE} of these steps takes {units.seconds(low)} to {units.seconds(high)}."

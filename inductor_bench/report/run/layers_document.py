@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.layers.times import layer_share
-from ...analysis.layers.tree import Figures, TreeNode, tree_by_layer, tree_by_line, walk
+from ...analysis.layers.times import compute_layer_share
+from ...analysis.layers.tree import Figures, TreeNode, build_tree_by_layer, build_tree_by_line, walk
 from ...analysis.roofline import BEYOND
-from ...analysis.step_costs import runs_on_host, step_of
+from ...analysis.step_costs import find_step, runs_on_host
 from ...records.run import Program, Run
 from .. import names, palette
 from ..document import MOST_ROWS as SHOWN_ON_PAGE
@@ -24,9 +24,9 @@ from ..document import (
     Stretch,
     Table,
     TimelineChart,
-    notes,
-    sentences,
-    words,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
 from .step_document import MOST_CODE, TICKS
 
@@ -59,27 +59,27 @@ AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type,
 LEFT_OUT = "a row includes what is too short to have a row below it"
 
 
-def layers_section(run: Run, by: str) -> tuple[Section, ...]:
+def make_layers_section(run: Run, by: str) -> tuple[Section, ...]:
     """The sections by layer and by line: a page has both, a terminal and Markdown what is asked for."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None or not program.layers:
-        return (Section(f"By {by}", sentences([MISSING], NOTE), on=~On.PAGE),) if by != KERNEL else ()
-    layers, lines = tree_by_layer(program.layers, program.layer_classes), tree_by_line(program.lines)
+        return (Section(f"By {by}", make_sentences([MISSING], NOTE), on=~On.PAGE),) if by != KERNEL else ()
+    layers, lines = build_tree_by_layer(program.layers, program.layer_classes), build_tree_by_line(program.lines)
     return (
-        _section(run, program, layers, LAYER, On.EVERYWHERE if by == LAYER else On.PAGE),
-        _section(run, program, lines, LINE, On.EVERYWHERE if by == LINE else On.PAGE),
+        _make_tree_section(run, program, layers, LAYER, On.EVERYWHERE if by == LAYER else On.PAGE),
+        _make_tree_section(run, program, lines, LINE, On.EVERYWHERE if by == LINE else On.PAGE),
     )
 
 
-def _section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: On) -> Section:
+def _make_tree_section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: On) -> Section:
     whole_s = sum(node.whole.time_s for node in tree)
     whose = "time in operators" if runs_on_host(run) else "device time"
     return Section(
         f"Device time by {by}" if not runs_on_host(run) else f"Time by {by}",
         (
-            *(_icicle(tree, whole_s, by) if by == LINE else ()),
-            _table(tree, whole_s, by),
-            *sentences(_said(program, tree), NOTE),
+            *(_make_icicle(tree, whole_s, by) if by == LINE else ()),
+            _make_tree_table(tree, whole_s, by),
+            *make_sentences(_describe_tree(program, tree), NOTE),
         ),
         short=f"By {by}",
         note=f"per step; {SHARE}: share of its {whose}, {units.seconds(whole_s)}",
@@ -87,18 +87,18 @@ def _section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: 
     )
 
 
-def icicle_section(run: Run) -> Section:
+def make_icicle_section(run: Run) -> Section:
     """The tree by layer as a picture, for a page."""
-    program = step_of(run)
-    tree = tree_by_layer(program.layers, program.layer_classes) if program is not None else ()
+    program = find_step(run)
+    tree = build_tree_by_layer(program.layers, program.layer_classes) if program is not None else ()
     whole_s = sum(node.whole.time_s for node in tree)
     whose = "time in operators" if runs_on_host(run) else "device time"
     note = f"per step: {units.seconds(whole_s)} of {whose}; a layer stands below the one that it is a part of"
-    return Section("The step by layer", tuple(_icicle(tree, whole_s, LAYER)), note=note, on=On.PAGE)
+    return Section("The step by layer", tuple(_make_icicle(tree, whole_s, LAYER)), note=note, on=On.PAGE)
 
 
-def _said(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
-    known = layer_share(program.layers)
+def _describe_tree(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
+    known = compute_layer_share(program.layers)
     share = f"{units.percent(known)} of the time of graphs' kernels has a module" if known is not None else ""
     divided = DIVIDED if any(node.whole.shared_s for node in tree) else ""
     wholes = [node.whole for node in tree]
@@ -109,9 +109,9 @@ def _said(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
+def _make_tree_table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     every = list(itertools.islice(walk(tree), MOST_ON_PAGE))
-    few = set(map(id, _largest([node for _, node in every], whole_s)))
+    few = set(map(id, _keep_largest_nodes([node for _, node in every], whole_s)))
     spare = 2 if by == LAYER else 5  # a line needs room for its code
     again = any(node.whole.recomputed_s for node in tree)
     both = again or any(node.whole.backward_s for node in tree)
@@ -119,11 +119,11 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     moved = any(node.whole.moved_bytes for node in tree)
     shared = any(node.whole.shared_s for node in tree)
     columns = (
-        words(by, least=24, most=120),
+        make_text_column(by, least=24, most=120),
         *(
-            [words("class", least=8, spare=4)]
+            [make_text_column("class", least=8, spare=4)]
             if by == LAYER
-            else [words("code", least=20, most=120, shorten=_cut_ends, on=On.EVERYWHERE & ~On.PAGE)]
+            else [make_text_column("code", least=20, most=120, shorten=_cut_ends, on=On.EVERYWHERE & ~On.PAGE)]
         ),
         *([Column("forward", spare=spare), Column("backward", spare=spare)] if both else []),
         *([Column("recomputed", short="again", spare=spare)] if again else []),
@@ -136,7 +136,7 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     wanted = {column.title for column in columns}
     rows = []
     for depth, node in every:
-        cells = _cells(node, depth, whole_s, by)
+        cells = _make_cells(node, depth, whole_s, by)
         rows.append(Row(tuple(cell for title, cell in cells if title in wanted), late=id(node) not in few))
     more = "in report.html" if len(rows) <= SHOWN_ON_PAGE else f"in tables/{by}s.csv"
     return Table(columns, rows, filter=f"{by}, class" if by == LAYER else by, most=len(few), more=more)
@@ -146,10 +146,10 @@ def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
     return [names.end(text, width) for text in texts]
 
 
-def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
+def _make_cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
     whole = node.whole
     below = "`" + names.end(names.clean(node.code).replace("`", ""), MOST_CODE) + "`" if node.code else ""
-    yield by, Cell("· " * depth + node_name(node), notes=notes(below, on=On.PAGE))
+    yield by, Cell("· " * depth + name_node(node), notes=make_notes(below, on=On.PAGE))
     yield ("class", Cell(node.class_name)) if by == LAYER else ("code", Cell(node.code))
     for title, time_s in (
         *(("forward", whole.forward_s), ("backward", whole.backward_s)),
@@ -162,26 +162,26 @@ def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tupl
     yield "divided", Cell(units.percent(divided) if divided else "", divided)
     least = AT_LEAST if whole.uncounted_s else ""
     yield "FLOP", Cell(least + units.flops(whole.flops) if whole.flops else "", whole.flops)
-    yield "FLOP/s", Cell(least + units.flop_rate(rate) if (rate := per_second(whole, whole.flops)) else "", rate)
-    of_peak, least = per_second(whole, whole.peak_s), least or AT_LEAST * bool(whole.without_peak)
+    yield "FLOP/s", Cell(least + units.flop_rate(rate) if (rate := format_rate(whole, whole.flops)) else "", rate)
+    of_peak, least = format_rate(whole, whole.peak_s), least or AT_LEAST * bool(whole.without_peak)
     of_peak = None if of_peak and of_peak > BEYOND else of_peak  # then the peak is not that of this layer
     yield "of peak", Cell(least + units.percent(of_peak) if of_peak else "", of_peak)
-    moved, least = per_second(whole, whole.moved_bytes), AT_LEAST if whole.unmeasured_s else ""
+    moved, least = format_rate(whole, whole.moved_bytes), AT_LEAST if whole.unmeasured_s else ""
     yield "bytes", Cell(least + units.size(whole.moved_bytes) if moved else "", whole.moved_bytes)
     yield "bytes/s", Cell(least + units.rate(moved) if moved else "", moved)
 
 
-def node_name(node: TreeNode) -> str:
+def name_node(node: TreeNode) -> str:
     """The node in tables: ``layers.0-11 (12x)``."""
     return f"{node.name} ({node.count}x)" if node.count > 1 else node.name
 
 
-def per_second(figures: Figures, amount: float) -> float | None:
+def format_rate(figures: Figures, amount: float) -> float | None:
     """An amount by a node's whole time; ``None`` if either is 0."""
     return amount / figures.time_s if amount and figures.time_s else None
 
 
-def _largest(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:
+def _keep_largest_nodes(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:
     """The nodes with at least :data:`LEAST_SHARE` of the time, and not more than :data:`MOST_ROWS`.
 
     A node takes no longer than the one above it, so that the one above it is among them.
@@ -194,7 +194,7 @@ def _largest(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:
 # --- the icicle -------------------------------------------------------------------------------------------------------
 
 
-def _icicle(tree: Sequence[TreeNode], whole_s: float, by: str) -> Iterator[Block]:
+def _make_icicle(tree: Sequence[TreeNode], whole_s: float, by: str) -> Iterator[Block]:
     """The tree as a picture: each level is a lane, and each node lies below the one that it is a part of."""
     levels: list[list[Stretch]] = []
     _place(tree, 0.0, 0, whole_s, levels)
@@ -214,7 +214,7 @@ def _place(nodes: Iterable[TreeNode], left: float, depth: int, whole_s: float, l
             if len(levels) <= depth:
                 levels.append([])
             colours = palette.GRAPHS
-            title = names.clean(node_name(node))
+            title = names.clean(name_node(node))
             said = f"{title} {units.seconds(node.whole.time_s)} {units.percent(share)}"
             levels[depth].append(Stretch(share, colours[(number + depth) % len(colours)], title, said, left))
             _place(node.children, left, depth + 1, whole_s, levels)

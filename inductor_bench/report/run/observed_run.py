@@ -16,7 +16,7 @@ from ...records.run import Run
 from ...records.summary import Summary, SummaryFailure, SummaryFinding
 from ...store.folder import PAGE
 from ..formats import View
-from ..terminal import document_text
+from ..terminal import render_text
 from .run_document import run_document
 from .run_summary import run_summary
 from .run_words import rank
@@ -168,7 +168,7 @@ class ObservedRun(os.PathLike[str]):
     def __str__(self) -> str:
         if self._record is None:
             return self._reason or UNDER_WAY
-        return document_text(run_document(self._record, self._view), COLUMNS).rstrip("\n")
+        return render_text(run_document(self._record, self._view), COLUMNS).rstrip("\n")
 
     def __repr__(self) -> str:
         said = self._reason or UNDER_WAY if self._record is None else self.headline
@@ -186,7 +186,7 @@ class ObservedRun(os.PathLike[str]):
         )
         head = "<tr><th>part of a step</th><th>time</th><th>share</th><th>where</th></tr>"
         failed = "".join(f"<li>{html.escape(one.text)}. {html.escape(one.hint)}</li>" for one in said.failures)
-        found = "".join(map(_finding_item, said.findings[:MOST_ROWS]))
+        found = "".join(map(_make_finding_item, said.findings[:MOST_ROWS]))
         blocks = [
             f"<p><b>{html.escape(said.headline)}</b></p>",
             f"<ul>{failed}</ul>" if failed else "",
@@ -197,7 +197,7 @@ class ObservedRun(os.PathLike[str]):
         return "".join(blocks)
 
 
-def _finding_item(finding: SummaryFinding) -> str:
+def _make_finding_item(finding: SummaryFinding) -> str:
     command = f"<br>Try: <code>{html.escape(finding.command)}</code>" if finding.command else ""
     return f"<li>{html.escape(finding.text)}{command}</li>"
 

@@ -18,10 +18,10 @@ from matplotlib.figure import Figure as Figure
 from matplotlib.lines import Line2D as Line2D
 
 from ... import units
-from ...devices.table import common_device
+from ...devices.table import find_common_device
 from ...records.run import Run
 from .. import names, palette
-from .run_words import Entry, heading, machine, of_peak, rank, whole_words
+from .run_words import Entry, describe_machine, describe_whole, format_peak_share, rank, write_heading
 
 Axes = Any
 """The axes of matplotlib."""
@@ -38,7 +38,7 @@ DARK = {
     palette.PAPER: "#14181d",
     palette.PEAK: "#ff7b72",
 }
-"""The colours of a drawing on a dark page, by those on a light one."""
+"""The colours of a drawing on a dark page, by the colours on a light page."""
 
 WHITE_LINES = '[style*="stroke: #ffffff"]{stroke:#14181d!important}'
 """White lines divide bars; white fills are text on them, which stays white."""
@@ -94,7 +94,7 @@ def run_figure(
     run: Run, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
 ) -> tuple[Figure, Axes]:
     """Makes a figure with one pair of axes. The margins are in inches, so they are the same for any height."""
-    about = " ".join(filter(None, (heading(run), f"({where})" if (where := machine(run)) else "")))
+    about = " ".join(filter(None, (write_heading(run), f"({where})" if (where := describe_machine(run)) else "")))
     figure = Figure(figsize=(WIDTH, height), dpi=DPI)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))
@@ -104,7 +104,7 @@ def run_figure(
     return figure, axes
 
 
-def colour_legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
+def draw_colour_legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     handles = [
         Line2D([], [], marker="s", linestyle="", markersize=7, color=colour, label=name) for name, colour in entries
     ]
@@ -128,14 +128,14 @@ def label_inches(labels: list[str]) -> float:
     return max(0.82, 0.1 + 0.066 * max(map(names.cells, labels))) if labels else 0.0
 
 
-def figure_columns(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
+def divide_figure(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
     """Writes columns of figures to the right of the bars, at fixed distances in inches from the axes.
 
     ``labels`` are those of the entries' graphs; empty for a run with a single graph.
     """
     columns = [
         (0.78, "achieved", [units.rate(e.kernel.roof.bandwidth) for e in entries]),
-        (1.72, "of peak", [of_peak(e) for e in entries]),
+        (1.72, "of peak", [format_peak_share(e) for e in entries]),
         (2.2, "time", [units.percent(e.share) for e in entries]),
     ]
     if labels:
@@ -153,7 +153,7 @@ def mark_point(axes: Axes, entry: Entry) -> Box:
     """Draws the mark of a kernel, with a size by its gain limit, and returns the box of the mark."""
     kernel, cost, library = entry.kernel, entry.cost, entry.kernel.category.is_library
     gain = (cost.gain_limit_s or 0.0) / cost.time_s * (entry.share or 0.0)
-    colour, size = palette.category_colour(kernel.category), 18 + 3200 * min(gain, 0.1)
+    colour, size = palette.choose_category_colour(kernel.category), 18 + 3200 * min(gain, 0.1)
     point = (entry.share or 0.0, kernel.roof.peak_share or 0.0)
     axes.scatter(
         *point,
@@ -177,13 +177,13 @@ def _place(
     extent, room = text.get_window_extent(), Box(*axes.get_window_extent().extents)
     _, peak = axes.transData.transform((axes.get_xlim()[0], 1.0))
     line = room._replace(bottom=peak - 1, top=peak + 1)
-    place = best_place(places(extent.width, extent.height), room, [*taken, line])
+    place = find_best_place(places(extent.width, extent.height), room, [*taken, line])
     width, height = axes.get_figure().bbox.size  # a fraction is the same in pixels of any size
     text.set_position((place.left / width, place.bottom / height))
     return place
 
 
-def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
+def draw_gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
     """Draws curves of equal gain limit, as a share of the whole time, and writes the share beside each curve.
 
     The shares avoid the boxes in ``taken``.
@@ -199,10 +199,12 @@ def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
         curve = axes.transData.transform([point for point in points if point[1] <= 0.93])
         words = f"gain {gain * 100:g}%"
         paper = {"facecolor": palette.PAPER, "edgecolor": "none", "pad": 0.6}
-        taken.append(_place(axes, words, partial(beside, curve), taken, fontsize=8, color=palette.MUTED, bbox=paper))
+        taken.append(
+            _place(axes, words, partial(list_places_beside, curve), taken, fontsize=8, color=palette.MUTED, bbox=paper)
+        )
 
 
-def minor_percent(value: float, digits: Sequence[int]) -> str:
+def format_minor_percent(value: float, digits: Sequence[int]) -> str:
     """Returns the label of a minor tick of a logarithmic axis, ``20%``; empty unless its digit is one of these."""
     digit = value / 10 ** math.floor(math.log10(value))
     return f"{value * 100:g}%" if round(digit) in digits else ""
@@ -234,7 +236,8 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
         top -= 0.055
         for entry in group:
             kernel = entry.kernel
-            gain = f"{units.seconds(entry.cost.gain_limit_s)} of {units.seconds(entry.cost.time_s)} · {of_peak(entry)}"
+            gain, time = units.seconds(entry.cost.gain_limit_s), units.seconds(entry.cost.time_s)
+            gain = f"{gain} of {time} · {format_peak_share(entry)}"
             axes.text(1.03, top, str(entry.number), fontsize=8.5, fontweight="bold", **style)
             axes.text(1.085, top, shorts[kernel.name], fontsize=8, **style)
             axes.text(1.085, top - 0.038, gain, fontsize=8, color=palette.MUTED, **style)
@@ -244,9 +247,9 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
     centres = {number: ((box.left + box.right) / 2, (box.bottom + box.top) / 2) for number, box in mark_of.items()}
     points = [Point(*centres[entry.number], entry.number) for entry in (*generated, *library)]
     labels: list[Box] = []
-    for near in neighbours(points, 34, 26):
+    for near in find_neighbours(points, 34, 26):
         numbers = sorted(point.number for point in near)
-        places = partial(around, [mark_of[number] for number in numbers])
+        places = partial(list_places_around, [mark_of[number] for number in numbers])
         words = ", ".join(map(str, numbers))
         labels.append(_place(axes, words, places, [*marks, *labels], fontsize=8.5, fontweight="bold"))
     return labels
@@ -284,7 +287,7 @@ class Box(NamedTuple):
         return max(across, 0.0) * max(along, 0.0)
 
 
-def around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
+def list_places_around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
     """Returns possible places for a label of these marks: above, right, left, below; the nearest first."""
     left, bottom = min(mark.left for mark in marks), min(mark.bottom for mark in marks)
     right, top = max(mark.right for mark in marks), max(mark.top for mark in marks)
@@ -297,25 +300,25 @@ def around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
     return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
 
 
-def beside(curve: Sequence[tuple[float, float]], width: float, height: float) -> list[Box]:
+def list_places_beside(curve: Sequence[tuple[float, float]], width: float, height: float) -> list[Box]:
     """Returns possible places for the name of a rising curve: to the right of each of its points."""
     corners = [(x + 7, y + 4) for x, y in curve]
     return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
 
 
-def best_place(places: Sequence[Box], room: Box, taken: Sequence[Box]) -> Box:
+def find_best_place(places: Sequence[Box], room: Box, taken: Sequence[Box]) -> Box:
     """Returns the first place that is inside ``room`` and covers nothing in ``taken``; otherwise the place with the
     smallest overlap."""
 
-    def badness(place: Box) -> float:
+    def compute_badness(place: Box) -> float:
         near = Box(place.left - MARGIN, place.bottom - MARGIN, place.right + MARGIN, place.top + MARGIN)
         outside = place.covered(place) - place.covered(room)
         return outside + sum(near.covered(other) for other in taken)
 
-    return min(places, key=badness)
+    return min(places, key=compute_badness)
 
 
-def neighbours(points: Sequence[Point], across: float, along: float) -> list[list[Point]]:
+def find_neighbours(points: Sequence[Point], across: float, along: float) -> list[list[Point]]:
     """Groups points: each point of a group lies within ``across`` by ``along`` pixels of another point of the group."""
     groups: list[list[Point]] = []
     for point in sorted(points):
@@ -344,9 +347,9 @@ def draw_plots(run: Run) -> dict[str, bytes]:
         return {name: svg(figure) for name, figure in figures.items() if figure is not None}
 
 
-def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
+def _draw_legend(figure: Figure, entries: Sequence[Entry]) -> None:
     categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
-    colour_legend(figure, [(category.title, palette.category_colour(category)) for category in categories])
+    draw_colour_legend(figure, [(category.title, palette.choose_category_colour(category)) for category in categories])
 
 
 # --- achieved against peak bandwidth ---------------------------------------------------------------------------------
@@ -361,7 +364,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     scale, unit = (1e12, "TB/s") if fastest >= 1e12 else (1e9, "GB/s")
     title = f"Achieved{' against peak' if peak else ''} bandwidth"
     graphs = names.unique((module.label for module in run.modules), 20, names.label) if len(run.modules) > 1 else {}
-    notes = _bandwidth_notes(entries)
+    notes = _list_bandwidth_notes(entries)
     bottom = 0.6 + 0.2 * len(notes)
     labels = [graphs[entry.module.label] for entry in entries] if graphs else []
     right = 2.3 + label_inches(labels)
@@ -369,7 +372,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     rows = range(len(entries))
     bars = axes.barh(rows, [(entry.kernel.roof.bandwidth or 0.0) / scale for entry in entries], height=0.62)
     for bar, entry in zip(bars, entries, strict=True):
-        bar.set_facecolor(palette.category_colour(entry.kernel.category))
+        bar.set_facecolor(palette.choose_category_colour(entry.kernel.category))
         if entry.kernel.roof.bound == "cache":
             bar.set(hatch="////", edgecolor="white", linewidth=0)
     axes.set_ylim(len(entries) - 0.4, -0.6)
@@ -380,21 +383,21 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=palette.GRID, linewidth=0.8)
     if peak:
-        name = common_device(entry.module.device for entry in entries).words.memory
+        name = find_common_device(entry.module.device for entry in entries).words.memory
         axes.axvline(peak / scale, color=palette.PEAK, linewidth=1.4)
         label = f"{name} peak, measured: {units.rate(peak)}"
         axes.text(peak / scale, -0.72, label, color=palette.PEAK, fontsize=8.5, ha="right", va="bottom")
-    figure_columns(axes, entries, labels)
-    _legend(figure, entries)
+    divide_figure(axes, entries, labels)
+    _draw_legend(figure, entries)
     for line, text in enumerate(reversed(notes)):
         figure.text(0.02, (0.14 + 0.2 * line) / figure.get_figheight(), text, fontsize=8.5, color=palette.MUTED)
     return figure
 
 
-def _bandwidth_notes(entries: list[Entry]) -> list[str]:
+def _list_bandwidth_notes(entries: list[Entry]) -> list[str]:
     known = ", of those whose bytes are known" if entries[-1].number > len(entries) else ""
     notes = [f"The kernels that take most time{known}; numbers as in the kernel table."]
-    cache = common_device(entry.module.device for entry in entries).words.whole_cache
+    cache = find_common_device(entry.module.device for entry in entries).words.whole_cache
     if any(entry.kernel.roof.bound == "cache" for entry in entries):
         notes[0] += f" Hatched: {cache} serves it, so DRAM is not its limit."
     library = any(entry.kernel.category.is_library for entry in entries)
@@ -418,17 +421,17 @@ def _draw_headroom(run: Run) -> Figure | None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g}%")
     low, high = axes.get_xlim()
     shown = (2, 5) if high < 30 * low else ()  # a short axis may hold a single power of ten
-    axes.xaxis.set_minor_formatter(lambda value, _: minor_percent(value, shown))
+    axes.xaxis.set_minor_formatter(lambda value, _: format_minor_percent(value, shown))
     axes.tick_params(axis="x", which="minor", pad=5)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel(f"share of {whole_words(run)} (log scale)")
+    axes.set_xlabel(f"share of {describe_whole(run)} (log scale)")
     axes.set_ylabel("of the measured peak that bounds the kernel")
     axes.axhline(1.0, color=palette.PEAK, linewidth=1.2)
     marks = [mark_point(axes, entry) for entry in entries]
     numbers = name_points(axes, entries, marks)
-    gain_lines(axes, [*marks, *numbers])
-    _legend(figure, entries)
-    cache = common_device(entry.module.device for entry in entries).words.cache
+    draw_gain_lines(axes, [*marks, *numbers])
+    _draw_legend(figure, entries)
+    cache = find_common_device(entry.module.device for entry in entries).words.cache
     for line, text in enumerate(
         (
             "Filled: generated kernels, which can be tuned. Hollow: library kernels, whose limit may be out of reach.",

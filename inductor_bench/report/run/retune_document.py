@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from ... import units
-from ...analysis.batch_aggregation import RetuneSummary, retunes_of
+from ...analysis.batch_aggregation import RetuneSummary, list_retunes
 from ...analysis.findings.finding import apply_command, join_words, plural
-from ...analysis.limits import limit_words, slowdown_of_proof
-from ...analysis.statistics import CONFIDENCE, samples_needed
-from ...analysis.step_costs import step_of, whole_time_s
+from ...analysis.limits import compute_slowdown_of_proof, describe_limit
+from ...analysis.statistics import CONFIDENCE, count_needed_samples
+from ...analysis.step_costs import compute_whole_time_s, find_step
 from ...records.edit_pin import put_in_words
 from ...records.retune import (
     FASTER,
@@ -33,7 +33,7 @@ from ...records.retune import (
     TriedCandidate,
     Tuning,
     Verification,
-    by_kernel,
+    group_by_kernel,
 )
 from ...records.run import Run
 from .. import names
@@ -55,13 +55,13 @@ from ..document import (
     Section,
     Sentence,
     Table,
-    kernel_column,
-    notes,
-    sentences,
-    words,
+    make_kernel_column,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
-from ..formats import DEFAULT_VIEW, View, document_formats
-from ..waterfall import Fall, waterfall
+from ..formats import DEFAULT_VIEW, View, make_formats
+from ..waterfall import Fall, plot_waterfall
 from .run_words import Entry
 
 NAME_WIDTH = 64
@@ -92,7 +92,7 @@ PROJECTION = (
 # --- the retuned kernels of a run -------------------------------------------------------------------------------------
 
 
-def retuned_words(summary: RetuneSummary, run: Run) -> str:
+def describe_retunes(summary: RetuneSummary, run: Run) -> str:
     """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
     counts = [
         (summary.faster, "faster"),
@@ -101,24 +101,20 @@ def retuned_words(summary: RetuneSummary, run: Run) -> str:
         (summary.without, "without a result"),
     ]
     parts = ", ".join(f"{count} {words}" for count, words in counts if count)
-    whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
+    whole_s, what = compute_whole_time_s(run), "a step" if find_step(run) else "an iteration"
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
     saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
-    saved += f", {left_words(summary.left_s)}" if summary.left_s else ""
-    waits = (
-        f"; {summary.waiting} in graphs that wait for their host, where a faster kernel saves nothing"
-        if summary.waiting
-        else ""
-    )
+    saved += f", {describe_left_savings(summary.left_s)}" if summary.left_s else ""
+    waits = f"; {summary.waiting} in graphs that wait for the host, where nothing is saved" if summary.waiting else ""
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
 
 
-def left_words(left_s: float) -> str:
+def describe_left_savings(left_s: float) -> str:
     """The part of a saving that ``apply`` leaves to the user."""
     return f"{units.seconds(left_s)} of it by library settings or library kernels, which apply does not set"
 
 
-def caution_words(summary: RetuneSummary) -> str:
+def describe_cautions(summary: RetuneSummary) -> str:
     """``2 were measured poorly, as: the machine is busy``; empty where no measurement has a caution."""
     if not summary.cautions:
         return ""
@@ -127,7 +123,7 @@ def caution_words(summary: RetuneSummary) -> str:
     return f"{count} {'were' if count > 1 else 'was'} measured poorly, as: {first}"
 
 
-def known_words(run: Run) -> str:
+def describe_known_tunings(run: Run) -> str:
     """``3 were known from mixnet_l, 2026-11-23``; empty where all kernels were tuned for this run."""
     origins = [retune.known_from for retune in run.retunes if retune.known_from is not None]
     if not origins:
@@ -139,7 +135,7 @@ def known_words(run: Run) -> str:
     return f"{len(origins)} {verb} known from {names.clean(last.title)}, {names.clean(last.tuned_at[:10])}{more}"
 
 
-def speedup_words(speedup: float) -> str:
+def format_speedup(speedup: float) -> str:
     """Returns the speedup with three digits: ``1.34x``, ``12.3x``, ``128x``."""
     return f"{speedup:.{2 if speedup < 9.995 else 1 if speedup < 99.95 else 0}f}x"
 
@@ -149,13 +145,13 @@ def retune_word(found: RetuneRow | None) -> str:
     if found is None or found.problem:
         return units.MISSING
     if found.verdict == FASTER:
-        return speedup_words(found.speedup or 1.0)
+        return format_speedup(found.speedup or 1.0)
     return "stays" if found.verdict in KEPT else names.clean(found.verdict)
 
 
-def retunes_of_kernels(run: Run) -> Mapping[str, RetuneRow]:
+def list_retunes_by_kernel(run: Run) -> Mapping[str, RetuneRow]:
     """The retunes of a run by kernel id and by file."""
-    return by_kernel(retune.row for retune in run.retunes)
+    return group_by_kernel(retune.row for retune in run.retunes)
 
 
 def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
@@ -169,14 +165,14 @@ def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
 
 def retune_section(run: Run, top: int) -> Section:
     """The retuned kernels, and the reasons of kernels without a result; nothing where none was retuned."""
-    summary = retunes_of(run)
+    summary = list_retunes(run)
     if summary is None:
         return Section("Retuned kernels", ())
     tuned = [found for found in summary.rows if not found.problem]
     problems = [found for found in summary.rows if found.problem]
-    caution = caution_words(summary)
+    caution = describe_cautions(summary)
     columns = (
-        *(kernel_column("kernel", NAME_WIDTH), Column("calls"), Column("time")),
+        *(make_kernel_column("kernel", NAME_WIDTH), Column("calls"), Column("time")),
         *(
             Column("alone", spare=2),
             Column("retuned", spare=1),
@@ -197,12 +193,12 @@ def retune_section(run: Run, top: int) -> Section:
     return Section(
         "Retuned kernels",
         (
-            Sentence(f"{retuned_words(summary, run)}.", LEAD),
-            *sentences((PROJECTION, known_words(run)), NOTE),
+            Sentence(f"{describe_retunes(summary, run)}.", LEAD),
+            *make_sentences((PROJECTION, describe_known_tunings(run)), NOTE),
             table if tuned else Table(columns, rows, on=On.PAPER),
-            *sentences((more,), NOTE, On.TERMINAL),
+            *make_sentences((more,), NOTE, On.TERMINAL),
             Items((*((Item(caution, WARN),) if caution else ()), *without)),
-            *sentences((hidden,), NOTE, On.TERMINAL),
+            *make_sentences((hidden,), NOTE, On.TERMINAL),
         ),
         short="Retuned",
         quiet=True,
@@ -214,7 +210,7 @@ def _retune_row(found: RetuneRow) -> Row:
     saving = found.saving_s or None
     return Row(
         (
-            Cell(found.name, notes=(*notes(found.problem, on=On.PAPER), *notes(found.obstacle, whole=True))),
+            Cell(found.name, notes=(*make_notes(found.problem, on=On.PAPER), *make_notes(found.obstacle, whole=True))),
             Cell(units.count(found.calls), found.calls),
             Cell(units.seconds(found.time_s), found.time_s),
             Cell(units.seconds(found.tuned_default_s), found.tuned_default_s),
@@ -225,7 +221,7 @@ def _retune_row(found: RetuneRow) -> Row:
     )
 
 
-def tuning_blocks(retune: Retune) -> Iterator[Block]:
+def make_tuning_blocks(retune: Retune) -> Iterator[Block]:
     """The candidates of one kernel, the fastest first."""
     tuning = retune.tuning
     if tuning is None:
@@ -233,21 +229,21 @@ def tuning_blocks(retune: Retune) -> Iterator[Block]:
     timed = sorted((one for one in tuning.candidates if one.median_s is not None), key=lambda one: one.median_s or 0.0)
     if timed:
         default = [one for one in timed[MOST_CANDIDATES:] if one.status == "default"]
-        rows = [_candidate_row(one) for one in (*timed[:MOST_CANDIDATES], *default)]
+        rows = [_make_candidate_row(one) for one in (*timed[:MOST_CANDIDATES], *default)]
         titles = ("a call", "to default", "registers", "spills")
-        yield Sentence(_tuning_words(tuning, len(timed)), NOTE)
-        yield Table((words("config"), *map(Column, titles), Column("result", False)), rows)
+        yield Sentence(_describe_tuning(tuning, len(timed)), NOTE)
+        yield Table((make_text_column("config"), *map(Column, titles), Column("result", False)), rows)
 
 
-def _tuning_words(tuning: Tuning, timed: int) -> str:
+def _describe_tuning(tuning: Tuning, timed: int) -> str:
     more = f"; the {MOST_CANDIDATES} fastest are shown, record.json has all" if timed > MOST_CANDIDATES else ""
-    result = f"the best is {speedup_words(tuning.speedup)} as fast as the default"
+    result = f"the best is {format_speedup(tuning.speedup)} as fast as the default"
     if tuning.verdict != FASTER:
         result = "none is surely faster than the default"
     return f"Retuned with {tuning.method}: {len(tuning.candidates)} candidates, {timed} timed; {result}{more}."
 
 
-def _candidate_row(one: TriedCandidate) -> Row:
+def _make_candidate_row(one: TriedCandidate) -> Row:
     ratio = one.ratio
     return Row(
         (
@@ -256,7 +252,7 @@ def _candidate_row(one: TriedCandidate) -> Row:
             Cell(f"{ratio.median:.3f}" if ratio else "", ratio.median if ratio else None),
             Cell(units.count(one.registers) if one.registers is not None else "", one.registers),
             Cell(units.count(one.spills) if one.spills is not None else "", one.spills),
-            Cell(one.status, tone=GOOD if one.status == "best" else "", notes=notes(one.reason)),
+            Cell(one.status, tone=GOOD if one.status == "best" else "", notes=make_notes(one.reason)),
         )
     )
 
@@ -264,11 +260,12 @@ def _candidate_row(one: TriedCandidate) -> Row:
 # --- what they save in the program ------------------------------------------------------------------------------------
 
 
-def lead_words(found: Verification) -> str:
+def describe_proof(found: Verification) -> str:
     """The result in one sentence."""
     step, device = found.step, found.device
     if not found.pinned:
-        return f"Nothing is proven: no kernel ran {_one_of(found.kernels)}, so the program was compared with itself"
+        applied = _name_applied(found.kernels)
+        return f"Nothing is proven: no kernel ran {applied}, so the program was compared with itself"
     if step is None:
         return "No step was compared"
     if step.verdict == SAVES:
@@ -291,7 +288,7 @@ def lead_words(found: Verification) -> str:
     both = f"{units.seconds(step.tuned_s)} in the median with {which} and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
     wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
-    return f"No difference found{wide}: a step takes {both}, and compared in pairs {_difference(step)}"
+    return f"No difference found{wide}: a step takes {both}, and compared in pairs {_format_difference(step)}"
 
 
 def _put_in(kernels: Sequence[AppliedKernel]) -> str:
@@ -300,7 +297,7 @@ def _put_in(kernels: Sequence[AppliedKernel]) -> str:
     return put_in_words(len(kernels) - edits, edits)
 
 
-def _one_of(kernels: Sequence[AppliedKernel]) -> str:
+def _name_applied(kernels: Sequence[AppliedKernel]) -> str:
     edited = {bool(one.edit) for one in kernels}
     return "its edit" if edited == {True} else "its edit or a config" if True in edited else "a config"
 
@@ -326,23 +323,23 @@ def _change(saving: Saving) -> str:
     tuned, own = units.seconds(saving.tuned_s), units.seconds(saving.own_s)
     shown = 10 ** (math.floor(math.log10(max(saving.own_s, saving.tuned_s, 1e-12))) - 2)  # one in the last digit
     if abs(saving.own_s - saving.tuned_s - saving.saving_s) <= shown:
-        return f"{tuned} instead of {own}, {_difference(saving)}"
-    return f"{tuned} in the median instead of {own}, and compared in pairs {_difference(saving)}"
+        return f"{tuned} instead of {own}, {_format_difference(saving)}"
+    return f"{tuned} in the median instead of {own}, and compared in pairs {_format_difference(saving)}"
 
 
-def _difference(saving: Saving) -> str:
+def _format_difference(saving: Saving) -> str:
     """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
     share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
     more, low, high = "less", saving.low_s, saving.high_s
     if saving.saving_s < 0:
         more, low, high = "more", -high, -low
     range_words = f"{'-' if low < 0 else ''}{units.seconds(abs(low))} to {units.seconds(high)}"
-    is_enough = saving.pairs >= samples_needed(CONFIDENCE)
+    is_enough = saving.pairs >= count_needed_samples(CONFIDENCE)
     interval = "95% interval" if is_enough else f"range of {plural(saving.pairs, 'pair')}"
     return f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
 
 
-def detail_words(found: Verification) -> Iterator[str]:
+def describe_details(found: Verification) -> Iterator[str]:
     """The other facts, a sentence each."""
     if found.kernels:
         yield from count_words(found.kernels, ("runs", "run"))
@@ -352,21 +349,21 @@ def detail_words(found: Verification) -> Iterator[str]:
         yield "No kernel has a config to run"
     if found.device is not None and found.device.verdict != UNDECIDED:
         yield f"On the device a step takes {_change(found.device)}"
-    measured = found.device or (None if _runs_on_gpu(found) else found.step)
+    measured = found.device or (None if _is_on_gpu(found) else found.step)
     if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
-        yield projection_words(found, measured)
-    yield from choice_words(found.kernels)
+        yield describe_projection(found, measured)
+    yield from describe_choices(found.kernels)
     if found.pinned or not found.kernels:
-        yield outputs_words(found.outputs, _put_in(found.kernels))
+        yield describe_outputs(found.outputs, _put_in(found.kernels))
     yield from found.notes
 
 
-def _runs_on_gpu(found: Verification) -> bool:
+def _is_on_gpu(found: Verification) -> bool:
     """Whether a projection is of a GPU's time, of which the host may hide a part from the step."""
     return any({"num_warps", "num_stages"} & kernel.config.keys() for kernel in found.kernels)
 
 
-def projection_words(found: Verification, measured: Saving) -> str:
+def describe_projection(found: Verification, measured: Saving) -> str:
     """The projection beside the saving; where they differ, the kernels to blame."""
     projected = units.seconds(found.predicted_s)
     apart = abs(measured.saving_s - found.predicted_s)
@@ -374,7 +371,7 @@ def projection_words(found: Verification, measured: Saving) -> str:
         return f"The projection was {projected}"
     if measured.low_s <= found.predicted_s <= measured.high_s:
         return f"The projection was {projected}, which lies within the interval"
-    blamed = blamed_kernels(found)
+    blamed = find_blamed_kernels(found)
     names_words = ", ".join(
         f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"
         for one in blamed
@@ -383,7 +380,7 @@ def projection_words(found: Verification, measured: Saving) -> str:
     return f"The projection of {projected} was wrong{because}"
 
 
-def choice_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+def describe_choices(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
     """The kernels for which Inductor chose otherwise in this program than in the RUN; nothing without one."""
     other = [one for one in kernels if one.own_config and one.state == PINNED]
     if other:
@@ -395,13 +392,13 @@ def choice_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
         )
 
 
-def blamed_kernels(found: Verification) -> list[AppliedKernel]:
+def find_blamed_kernels(found: Verification) -> list[AppliedKernel]:
     """The pinned kernels whose savings are furthest from their projections."""
     measured = [one for one in found.kernels if one.state == PINNED and one.saving_s is not None]
     return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
 
 
-def outputs_words(outputs: PinnedOutputs, what: str = "the configs") -> str:
+def describe_outputs(outputs: PinnedOutputs, what: str = "the configs") -> str:
     """Whether the outputs agree with ``what`` and without."""
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
@@ -430,7 +427,7 @@ def outputs_words(outputs: PinnedOutputs, what: str = "the configs") -> str:
     return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
 
 
-def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+def describe_missed_kernels(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
     """The kernels that do not run their configs, by the reason."""
     alike: dict[str, list[str]] = {}
     for kernel in kernels:
@@ -441,24 +438,24 @@ def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
         yield f"{', '.join(found[:2])}{others}: {reason}"
 
 
-def proof_section(found: Verification | None, top: int, limit: float | None = None) -> Section:
+def make_proof_section(found: Verification | None, top: int, limit: float | None = None) -> Section:
     """What the configs save in the program; nothing where that was not measured."""
     if found is None:
         return Section("Proof in the program", ())
-    missed = list(missed_words(found.kernels))
+    missed = list(describe_missed_kernels(found.kernels))
     pinned = [one for one in found.kernels if one.state == PINNED]
     others = [one for one in found.kernels if one.state != PINNED]
     edited = any(one.edit for one in found.kernels)
     projects = not edited or not all(one.edit for one in found.kernels)
     measured = any(one.saving_s is not None for one in pinned)  # which takes the profile of a GPU
     columns = (
-        kernel_column("kernel", NAME_WIDTH),
-        words("config or file" if edited else "config", least=24),
+        make_kernel_column("kernel", NAME_WIDTH),
+        make_text_column("config or file" if edited else "config", least=24),
         *((Column("time"),) if edited and measured else ()),
         *((Column("projected"),) if projects else ()),
         *((Column("saves" if measured else "state"),) if measured or others else ()),
     )
-    rows = [_proof_row(one, [column.title for column in columns[2:]]) for one in (*pinned, *others)]
+    rows = [_make_proof_row(one, [column.title for column in columns[2:]]) for one in (*pinned, *others)]
     table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
     shown = [
         Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
@@ -468,20 +465,22 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     return Section(
         "Proof in the program",
         (
-            Sentence(f"{lead_words(found)}.", LEAD),
-            *sentences(() if limit is None else (f"{limit_words(slowdown_of_proof(found), limit)}.",), LEAD),
-            Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found)), on=On.EVERYWHERE & ~On.BRIEF),
-            *_waterfalls(found.device, pinned),
+            Sentence(f"{describe_proof(found)}.", LEAD),
+            *make_sentences(
+                () if limit is None else (f"{describe_limit(compute_slowdown_of_proof(found), limit)}.",), LEAD
+            ),
+            Items(tuple(Item(f"{said}.", NOTE) for said in describe_details(found)), on=On.EVERYWHERE & ~On.BRIEF),
+            *_make_waterfalls(found.device, pinned),
             *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
             Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
-            *sentences((hidden,), NOTE, On.TERMINAL),
+            *make_sentences((hidden,), NOTE, On.TERMINAL),
         ),
         short="Proof",
         quiet=True,
     )
 
 
-def _waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[Block]:
+def _make_waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[Block]:
     """The device time of a step before and after, and what each kernel saves of it."""
     measured = [one for one in pinned if one.saving_s is not None]
     measured.sort(key=lambda one: -(one.saving_s or 0.0))
@@ -491,10 +490,10 @@ def _waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Itera
         falls.append(Fall(f"{len(rest)} more kernels", -sum(one.saving_s or 0.0 for one in rest)))
     if device is not None:
         what = "device time of a step"
-        yield from waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
+        yield from plot_waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
 
 
-def _proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
+def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
     """The row of a kernel: what it runs, and a cell for each of the titles."""
     runs = kernel.state == PINNED
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
@@ -506,7 +505,7 @@ def _proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
         "saves": Cell(units.seconds(kernel.saving_s), kernel.saving_s) if runs else Cell(state),
         "state": Cell(state),
     }
-    name = Cell(kernel.name, notes=notes(kernel.reason, on=On.PAPER))
+    name = Cell(kernel.name, notes=make_notes(kernel.reason, on=On.PAPER))
     return Row((name, Cell(config), *(cells[title] for title in titles)))
 
 
@@ -536,17 +535,18 @@ class Applied(Protocol):
     def program(self) -> str: ...
 
 
-def applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
+def make_applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
     """What was written, what the program runs, or what the configs save."""
     if applied.verification is not None:
-        proof = proof_section(applied.verification, view.top, view.limit)
-        return Document("", blocks=(proof, Section("Next", (Commands(tuple(_to_keep(applied))),), quiet=True)))
+        proof = make_proof_section(applied.verification, view.top, view.limit)
+        keeping = Commands(tuple(_list_keeping_commands(applied)))
+        return Document("", blocks=(proof, Section("Next", (keeping,), quiet=True)))
     if applied.written:
-        return Document("", blocks=tuple(_written(applied)))
-    return states_document(applied.kernels)
+        return Document("", blocks=tuple(_list_written_files(applied)))
+    return make_states_document(applied.kernels)
 
 
-def states_document(kernels: Sequence[AppliedKernel]) -> Document:
+def make_states_document(kernels: Sequence[AppliedKernel]) -> Document:
     """How many kernels of a program that ran to its end ran their configs, and why the others did not."""
     if not kernels:
         return Document("", blocks=(Sentence("no kernel of the program has a config to run", LEAD),))
@@ -554,14 +554,14 @@ def states_document(kernels: Sequence[AppliedKernel]) -> Document:
     said = ", ".join(count_words(kernels, ("ran", "ran")))
     if projected:
         said += f"; projected saving {units.seconds(projected)} a step"
-    return Document("", blocks=(Sentence(said, LEAD), _missed(kernels)))
+    return Document("", blocks=(Sentence(said, LEAD), _list_missed_kernels(kernels)))
 
 
-def _missed(kernels: Sequence[AppliedKernel]) -> Items:
-    return Items(tuple(Item(reason, WARN) for reason in missed_words(kernels)))
+def _list_missed_kernels(kernels: Sequence[AppliedKernel]) -> Items:
+    return Items(tuple(Item(reason, WARN) for reason in describe_missed_kernels(kernels)))
 
 
-def _to_keep(applied: Applied) -> Iterator[tuple[str, str]]:
+def _list_keeping_commands(applied: Applied) -> Iterator[tuple[str, str]]:
     """The command that keeps what a comparison has proven; nothing without a saving, or without the RUN."""
     found = applied.verification
     if applied.folder is None or found is None or not found.pinned or found.step is None or found.step.verdict != SAVES:
@@ -571,7 +571,7 @@ def _to_keep(applied: Applied) -> Iterator[tuple[str, str]]:
     yield command, f"keeps {_put_in([one for one in found.kernels if one.runs])} in {applied.folder}/tuned"
 
 
-def _written(applied: Applied) -> Iterator[Block]:
+def _list_written_files(applied: Applied) -> Iterator[Block]:
     edits = f"{plural(applied.edits, 'edited kernel')}" if applied.edits else ""
     said = f"{plural(applied.winners, 'kernel')} won something by {'itself' if applied.winners == 1 else 'themselves'}"
     if applied.unpinned:
@@ -579,10 +579,10 @@ def _written(applied: Applied) -> Iterator[Block]:
         said += f", {count or 'none'} {'has' if count == 1 else 'have'} a config that can be put back"
     if applied.predicted_s or not applied.unpinned:
         said += f"; projected saving {units.seconds(applied.predicted_s)} a step"
-    leads = sentences((edits, said if applied.winners or not edits else ""), LEAD)
+    leads = make_sentences((edits, said if applied.winners or not edits else ""), LEAD)
     title = "Configs and edits" if edits and applied.winners else "Edits" if edits else "Configs"
-    yield Section(title, (*leads, _missed(applied.unpinned)), quiet=True)
-    places = "  ".join(map(_place_of, applied.written))
+    yield Section(title, (*leads, _list_missed_kernels(applied.unpinned)), quiet=True)
+    places = "  ".join(map(_shorten_path, applied.written))
     yield Facts((("Written", f"{applied.folder}/tuned/   {places}"),))
     if len(applied.unpinned) < applied.winners or edits:
         place = f"{applied.folder}/tuned" if edits else str(applied.folder)
@@ -590,9 +590,9 @@ def _written(applied: Applied) -> Iterator[Block]:
         yield Commands(((command, "runs a program with them and without, and says what they save"),))
 
 
-def _place_of(path: Path) -> str:
+def _shorten_path(path: Path) -> str:
     """The path of a file in ``RUN/tuned``."""
     return f"kernels/{path.name}" if path.parent.name == "kernels" else path.name
 
 
-APPLIED_FORMATS = document_formats(applied_document, of="what apply did")
+APPLIED_FORMATS = make_formats(make_applied_document, of="what apply did")

@@ -12,21 +12,21 @@ from ... import units
 from ...analysis.findings.doubts import METHOD_WORDS
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, join_words
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
-from ...analysis.findings.first_line import headline
-from ...analysis.findings.next_commands import applying_command, proven_rows
-from ...analysis.findings.rule_table import FIRST, findings, findings_beside
-from ...analysis.optimization.result_words import result_words
+from ...analysis.findings.first_line import write_first_line
+from ...analysis.findings.next_commands import find_proven_rows, write_applying_command
+from ...analysis.findings.rule_table import FIRST, list_findings, list_findings_beside
+from ...analysis.optimization.result_words import describe_result
 from ...analysis.step_costs import (
     calls_differ,
-    category_totals,
-    graph_use,
+    compute_weight_s,
+    find_graph_use,
+    find_module_time_s,
+    find_step,
     is_beside_step,
     is_shared,
-    module_time_s,
-    step_of,
-    weight_s,
+    sum_by_category,
 )
-from ...devices.table import common_device
+from ...devices.table import find_common_device
 from ...errors import InductorBenchError
 from ...records.base import Failure
 from ...records.evidence import HostTrace
@@ -60,35 +60,36 @@ from ..document import (
     Sentence,
     Stretch,
     Table,
-    notes,
-    sentences,
-    words,
+    hide_in_brief,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
-from ..formats import DEFAULT_VIEW, View, document_formats
-from ..optimization_document import titles_of
-from .answers import MOST_SHAPES, answers, made_words, product_words
-from .layers_document import KERNEL, icicle_section, layers_section
-from .retune_document import proof_section, retune_section
-from .run_summary import commands_of, few_findings, run_summary, search_of, trial_of
-from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
+from ..formats import DEFAULT_VIEW, View, make_formats
+from ..optimization_document import list_titles
+from .answers import MOST_SHAPES, describe_making, describe_product_type, list_answers
+from .layers_document import KERNEL, make_icicle_section, make_layers_section
+from .retune_document import make_proof_section, retune_section
+from .run_summary import choose_findings, find_trial_command, list_commands, run_summary, search_of
+from .run_tables import kernel_section, name_anchor, write_rows, write_source_file, write_tables
 from .run_words import (
     Entry,
-    bar_parts,
-    failure_text,
-    finding_words,
-    folded,
-    heading,
-    idle_name,
-    machine,
-    main_modules,
-    method_notes,
+    describe_finding,
+    describe_folded_graphs,
+    describe_ledger,
+    describe_machine,
+    describe_whole,
+    find_rows,
+    list_bar_parts,
+    list_main_modules,
+    list_method_notes,
+    name_idle_time,
     rank,
-    rows_of,
-    sentence,
-    where_words,
-    whole_words,
+    write_failure,
+    write_heading,
+    write_sentence,
 )
-from .step_document import flame_section, host_section, launched, rank_section, step_section
+from .step_document import describe_launches, make_flame_section, make_host_section, make_step_section, rank_section
 
 PLOT_TITLES = {
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
@@ -117,7 +118,7 @@ class PageParts:
     host: HostTrace | None = None
 
 
-def page_parts(run: Run, folder: Path, *, plots: bool = True) -> PageParts:
+def list_page_parts(run: Run, folder: Path, *, plots: bool = True) -> PageParts:
     """Draws the plots, if they are wanted, and reads the rest from the RUN folder."""
     timeline = host = None
     with contextlib.suppress(InductorBenchError):  # a damaged timeline costs its own picture only
@@ -144,59 +145,55 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     Raises:
         UsageError: ``view.sort`` is unknown.
     """
-    entries, lead = rank(run, view.sort), headline(run)
-    sources = {place: source_file(text) for place, text in parts.files.items()}
+    entries, lead = rank(run, view.sort), write_first_line(run)
+    sources = {place: write_source_file(text) for place, text in parts.files.items()}
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
-    graphs, proof, retunes = _graphs(run), proof_section(run.verification, view.top), retune_section(run, view.top)
+    proof = make_proof_section(run.verification, view.top)
+    graphs, retunes = hide_in_brief(_make_graphs_section(run)), hide_in_brief(retune_section(run, view.top))
     kernels = kernel_section(run, entries, sources, view.sort, view.top)
-    found, items = _findings(run, lead, entries, view)
-    layers = layers_section(run, view.by)
+    found, items = _make_findings_section(run, lead, entries, view)
+    layers = tuple(map(hide_in_brief, make_layers_section(run, view.by)))
     if view.by != KERNEL:
         kernels = replace(kernels, on=On.PAGE)
-    graphs, retunes, layers = _at_length(graphs), _at_length(retunes), tuple(map(_at_length, layers))
-    step, host = step_section(run, parts.timeline, entries), _at_length(host_section(run))
-    ranks = _at_length(rank_section(run))
+    step, host = make_step_section(run, parts.timeline, entries), hide_in_brief(make_host_section(run))
+    ranks = hide_in_brief(rank_section(run))
     plots = Section("Plots", drawings, on=On.PAGE)
     # A page has what to do first and the long tables last; a terminal and Markdown end with what to do.
-    beside = Section("Host and layers", (flame_section(run, parts.host), icicle_section(run)), beside=True, on=On.PAGE)
+    pictures = (make_flame_section(run, parts.host), make_icicle_section(run))
+    beside = Section("Host and layers", pictures, beside=True, on=On.PAGE)
     paged = (found, step, beside, host, ranks, proof, *layers, plots, graphs, retunes, kernels)
     shown = (step, host, ranks, graphs, *layers, kernels, retunes, proof, found)
     return Document(
-        heading(run),
-        (machine(run),),
+        write_heading(run),
+        (describe_machine(run),),
         (
-            made_words(run),
-            _failures(run, view.folder),
-            Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
-            *_shared(run),
-            answers(run, rank(run), items, _proven(run, view)),
+            describe_making(run),
+            _list_failures(run, view.folder),
+            Sentence(write_sentence(lead.text, run) if lead is not None else "", LEAD),
+            *_note_shared_device(run),
+            list_answers(run, rank(run), items, _describe_proof(run, view)),
             *(replace(one, on=one.on & On.PAGE) for one in paged),
             *(replace(one, on=one.on & ~On.PAGE) for one in shown),
-            _at_length(_not_run(run, view.folder)),
-            _missing(run),
-            Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
-            *_next(run, view),
+            hide_in_brief(_note_modules_not_run(run, view.folder)),
+            _note_missing_kernels(run),
+            Section("How it was measured", _list_facts(run), short="Measurement", on=On.PAGE),
+            *_list_next_commands(run, view),
         ),
         sources,
     )
 
 
-def _at_length(section: Section) -> Section:
-    """A section that is left out of the brief form."""
-    return replace(section, on=section.on & ~On.BRIEF)
-
-
-def answer_document(run: Run) -> Document:
+def make_answer_document(run: Run) -> Document:
     """The answer of a run whose program has not ended: the headline and the step, and what is to come."""
-    lead = headline(run)
+    lead = write_first_line(run)
     return Document(
-        heading(run),
-        (machine(run),),
+        write_heading(run),
+        (describe_machine(run),),
         (
-            Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
-            *_shared(run),
-            step_section(run, None),
-            host_section(run),
+            Sentence(write_sentence(lead.text, run) if lead is not None else "", LEAD),
+            *_note_shared_device(run),
+            make_step_section(run, None),
+            make_host_section(run),
             rank_section(run),
             Sentence(NEXT_TO_COME if run.request.stop else TO_COME, NOTE),
         ),
@@ -206,20 +203,21 @@ def answer_document(run: Run) -> Document:
 # --- failures and findings -------------------------------------------------------------------------------------------
 
 
-def _failures(run: Run, folder: Path | None) -> Section:
+def _list_failures(run: Run, folder: Path | None) -> Section:
     """Each failure with a hint and its log. Failures come first: they explain missing results."""
     items = []
     for failure in (one for one in run.failures if not is_beside_step(run, one) and not _stopped_later(run, one)):
-        log = _log_of(failure, folder)
+        log = _find_log(failure, folder)
         place = log if log not in failure.hint else ""
-        items.append(Item(sentence(failure_text(failure), run), BAD, failure.hint, log=failure.log_tail, place=place))
+        said = write_sentence(write_failure(failure), run)
+        items.append(Item(said, BAD, failure.hint, log=failure.log_tail, place=place))
     with_log = next((place for place, item in enumerate(items) if item.log.strip()), 0)
     few = [replace(item, log=item.log if n == with_log else "") for n, item in enumerate(items[:MOST_FAILURES])]
     left = len(items) - MOST_FAILURES
     more = f"and {left} more in record.json" if left > 0 else ""
     measured = f"{len(run.modules)} graph{'s' * (len(run.modules) != 1)} measured" if run.modules else ""
     blocks = (
-        *(Items(tuple(few), on=On.SCREEN), *sentences((more,), NOTE, On.SCREEN)),
+        *(Items(tuple(few), on=On.SCREEN), *make_sentences((more,), NOTE, On.SCREEN)),
         Items(tuple(items), on=On.PAPER),
     )
     return Section("Failed", blocks, BAD, note=measured)
@@ -234,34 +232,34 @@ def _stopped_later(run: Run, failure: Failure) -> bool:
     return failure.kind in STOPPED and (run.program is not None or bool(run.modules))
 
 
-def _missing(run: Run) -> Section:
+def _note_missing_kernels(run: Run) -> Section:
     """What is missing of a run that was stopped, below what is known."""
     stopped = [failure for failure in run.failures if _stopped_later(run, failure)]
-    items = tuple(Item(sentence(failure_text(failure), run), BAD, failure.hint) for failure in stopped)
+    items = tuple(Item(write_sentence(write_failure(failure), run), BAD, failure.hint) for failure in stopped)
     return Section("Stopped before its end", (Items(items),) if items else (), BAD)
 
 
-def _not_run(run: Run, folder: Path | None) -> Section:
+def _note_modules_not_run(run: Run, folder: Path | None) -> Section:
     """The modules that could not be run by themselves, below the step that the program made with them."""
     failures = [one for one in run.failures if is_beside_step(run, one)]
     items = []
     for failure in failures:
         text = f"Graph {names.clean(failure.subject)}: {names.clean(failure.message)}"
-        log = _log_of(failure, folder)
-        items.append(Item(sentence(text, run), NOTE, failure.hint, log=failure.log_tail, place=log))
+        log = _find_log(failure, folder)
+        items.append(Item(write_sentence(text, run), NOTE, failure.hint, log=failure.log_tail, place=log))
     few = tuple(replace(item, log="") for item in items[:MOST_FAILURES])
     left = len(items) - MOST_FAILURES
     more = f"and {left} more in record.json" if left > 0 else ""
     title, whose = ("Not run by itself", "its") if len(items) == 1 else ("Not run by themselves", "their")
     return Section(
         title,
-        (Items(few, on=On.TERMINAL), *sentences((more,), NOTE, On.TERMINAL), Items(tuple(items), on=On.PAPER)),
+        (Items(few, on=On.TERMINAL), *make_sentences((more,), NOTE, On.TERMINAL), Items(tuple(items), on=On.PAPER)),
         NOTE,
         note=f"{whose} kernels have no figures of their own; the step is measured" if items else "",
     )
 
 
-def _log_of(failure: Failure, folder: Path | None) -> str:
+def _find_log(failure: Failure, folder: Path | None) -> str:
     """Returns the path of a failure's log, as the user would type it; empty where there is none."""
     if folder is None or "/" in failure.subject:
         stems = ["program"]
@@ -276,32 +274,34 @@ def _log_of(failure: Failure, folder: Path | None) -> str:
     return ""
 
 
-def _shared(run: Run) -> Iterator[Sentence]:
+def _note_shared_device(run: Run) -> Iterator[Sentence]:
     """That others used the GPU, right below what was measured."""
-    for one in findings(run) if is_shared(run) else ():
+    for one in list_findings(run) if is_shared(run) else ():
         if one.kind == FIRST:
-            yield Sentence(sentence(one.text, run), BAD)
+            yield Sentence(write_sentence(one.text, run), BAD)
 
 
-def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: View) -> tuple[Section, tuple[Item, ...]]:
+def _make_findings_section(
+    run: Run, lead: Finding | None, entries: Sequence[Entry], view: View
+) -> tuple[Section, tuple[Item, ...]]:
     """The advice with the largest gains first, then cautions, and what was found in order; and these entries."""
     search = search_of(view)
-    proven = [one for one in findings_beside(run, lead) if search is not None and proven_rows(one, search)]
-    found = [*proven, *(one for one in findings_beside(run, lead) if one.kind != FIRST and one not in proven)]
-    few, every = few_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
+    proven = [one for one in list_findings_beside(run, lead) if search is not None and find_proven_rows(one, search)]
+    found = [*proven, *(one for one in list_findings_beside(run, lead) if one.kind != FIRST and one not in proven)]
+    few, every = choose_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[: view.top] if entry.cost.calls]
-    items = [_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
+    items = [_make_finding_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
     items = [
         replace(
             item,
-            text=finding_words(one, run, search),
+            text=describe_finding(one, run, search),
             tone=GOOD if one in proven else item.tone,
-            command=trial_of(run, one, view, search),
+            command=find_trial_command(run, one, view, search),
         )
         for item, one in zip(items, every, strict=True)
     ]
-    said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
+    said = [_make_finding_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
     first = "what is proven comes first, then what could win most" if proven else "what could win most comes first"
@@ -309,35 +309,37 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: Vi
         "Findings",
         (
             Items(tuple(items)),
-            *sentences((f"and {others} more in report.html" if others else "",), NOTE, On.SCREEN),
+            *make_sentences((f"and {others} more in report.html" if others else "",), NOTE, On.SCREEN),
             *((Fold(title, (Items(tuple(said)),), on=On.PAPER),) if said else ()),
         ),
-        note=f"{first}; shares are of {whole_words(run)}" if items else "",
+        note=f"{first}; shares are of {describe_whole(run)}" if items else "",
     )
     return section, tuple(items)
 
 
-def _proven(run: Run, view: View) -> Item | None:
+def _describe_proof(run: Run, view: View) -> Item | None:
     """What a search for faster settings has proven, with the command that applies it; ``None`` if there is nothing."""
     search = search_of(view)
     if search is None or search.winner is None:
         return None
-    titles = join_words(titles_of(search, search.winner.slugs), len(search.winner.slugs))
-    text = sentence(f"{titles}: {result_words(search)}", run)
-    return Item(text, GOOD, command=applying_command(run, str(view.folder), search))
+    titles = join_words(list_titles(search, search.winner.slugs), len(search.winner.slugs))
+    text = write_sentence(f"{titles}: {describe_result(search)}", run)
+    return Item(text, GOOD, command=write_applying_command(run, str(view.folder), search))
 
 
-def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: On) -> Item:
+def _make_finding_item(
+    finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: On
+) -> Item:
     places = []
     for place in finding.kernels[:MOST_PLACES]:
         entry, name = numbers.get((place.slug, place.name)), names.short(place.name, NAME_WIDTH)
-        places.append((f"{entry.number} {name}", anchor(entry)) if entry else (name, ""))
+        places.append((f"{entry.number} {name}", name_anchor(entry)) if entry else (name, ""))
     return Item(
-        finding_words(finding, run),
+        describe_finding(finding, run),
         TONES[finding.level],
         places=tuple(places),
         more=len(finding.kernels) - len(places),
-        numbers=rows_of(finding, shown),
+        numbers=find_rows(finding, shown),
         on=on,
     )
 
@@ -345,17 +347,17 @@ def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Seq
 # --- graphs ----------------------------------------------------------------------------------------------------------
 
 
-def _graphs(run: Run) -> Section:
+def _make_graphs_section(run: Run) -> Section:
     """A row for each graph: its use in the step, its run alone, and its categories. A terminal folds the small ones."""
     if not run.modules:
         return Section("Graphs", ())
-    in_step = step_of(run) is not None
+    in_step = find_step(run) is not None
     alone, alone_only = (" alone", On.PAPER) if in_step else ("", On.EVERYWHERE)
-    counted = common_device(module.device for module in run.modules).words.calls
+    counted = find_common_device(module.device for module in run.modules).words.calls
     as_graph = any(module.times.graph_time_s for module in run.modules)
     runs = calls_differ(run)
     columns = (
-        words("graph", shorten=names.unique_labels, most=NAME_WIDTH),
+        make_text_column("graph", shorten=names.make_labels_unique, most=NAME_WIDTH),
         *(
             (
                 Column("calls"),
@@ -374,35 +376,35 @@ def _graphs(run: Run) -> Section:
         ),
         *(
             Column(f"peak memory{alone}", short="peak mem", on=alone_only),
-            Column(where_words(run), False, spare=2),
+            Column(describe_ledger(run), False, spare=2),
         ),
     )
-    main = main_modules(run, MOST_GRAPHS)
-    called = [module for module in run.modules if graph_use(run, module).calls] if in_step else list(run.modules)
+    main = list_main_modules(run, MOST_GRAPHS)
+    called = [module for module in run.modules if find_graph_use(run, module).calls] if in_step else list(run.modules)
     shown = [module for module in main if module in called] or called[:1] or list(run.modules[:1])
     others = [module for module in run.modules if module not in shown]
-    rows = [_graph_row(run, module, in_step, runs, as_graph) for module in (*shown, *others)]
-    more = folded(run, shown).partition(" more ")[2]
+    rows = [_make_graph_row(run, module, in_step, runs, as_graph) for module in (*shown, *others)]
+    more = describe_folded_graphs(run, shown).partition(" more ")[2]
     table = Table(columns, rows, most=len(shown), cut_on=On.TERMINAL, more=more)
     note = RUN_ALONE if in_step else ""
-    said = sentences(method_notes(run), NOTE, On.TERMINAL)
-    return Section("Graphs", (table, *said, *_categories(run)), note=note)
+    said = make_sentences(list_method_notes(run), NOTE, On.TERMINAL)
+    return Section("Graphs", (table, *said, *_make_categories_section(run)), note=note)
 
 
-def _graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_graph: bool) -> Row:
-    times, use = module.times, graph_use(run, module)
+def _make_graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_graph: bool) -> Row:
+    times, use = module.times, find_graph_use(run, module)
     method = METHOD_WORDS.get(module.measurement.method, module.measurement.method)
     reason = f": {module.measurement.method_reason}" if module.measurement.method_reason else ""
     how = f"{method}{reason}; {len(times.wall_samples_s)} wall times"
     step = (
         *(Cell(units.count(use.calls), use.calls), Cell(units.seconds(use.time_s), use.time_s)),
-        *(Cell(units.percent(use.share), use.share), Cell(launched(use.calls, use.replays, use.launches))),
+        *(Cell(units.percent(use.share), use.share), Cell(describe_launches(use.calls, use.replays, use.launches))),
     )
-    inputs = f"inputs {names.inputs(module.inputs, MOST_SHAPES)}" if module.inputs else ""
+    inputs = f"inputs {names.describe_inputs(module.inputs, MOST_SHAPES)}" if module.inputs else ""
     graph_time = Cell(units.seconds(times.graph_time_s), times.graph_time_s)
     return Row(
         (
-            Cell(module.label, notes=notes(how, inputs, on=On.PAPER)),
+            Cell(module.label, notes=make_notes(how, inputs, on=On.PAPER)),
             *(step if in_step else ()),
             *([Cell(units.count(module.program_calls), module.program_calls)] if runs else []),
             *(Cell(units.seconds(times.wall_time_s), times.wall_time_s),),
@@ -412,33 +414,33 @@ def _graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_gra
             ),
             *([graph_time] if as_graph else []),
             Cell(units.size(module.peak_memory_bytes), module.peak_memory_bytes),
-            Cell("", bar=_category_bar(run, module)),
+            Cell("", bar=_make_category_bar(run, module)),
         )
     )
 
 
-def _category_bar(run: Run, module: ModuleRecord) -> Bar:
-    stretches = tuple(Stretch(share, colour, title) for title, share, colour in bar_parts(run, module))
+def _make_category_bar(run: Run, module: ModuleRecord) -> Bar:
+    stretches = tuple(Stretch(share, colour, title) for title, share, colour in list_bar_parts(run, module))
     whole = sum(one.share for one in stretches)
-    return Bar(stretches, whole if step_of(run) else max(1.0, whole))
+    return Bar(stretches, whole if find_step(run) else max(1.0, whole))
 
 
-def _categories(run: Run) -> tuple[Block, ...]:
-    measured = [module for module in run.modules if category_totals(run, module)]
+def _make_categories_section(run: Run) -> tuple[Block, ...]:
+    measured = [module for module in run.modules if sum_by_category(run, module)]
     if not measured:
         return ()
-    by_weight = sorted(measured, key=lambda module: -weight_s(run, module))[:MOST_DIVIDED]
+    by_weight = sorted(measured, key=lambda module: -compute_weight_s(run, module))[:MOST_DIVIDED]
     has_walls = all(module.times.wall_time_s for module in run.modules)
     slugs = {module.slug for module in by_weight}
     divided = [module for module in measured if module.slug in slugs]
-    tables = tuple((module.label, _category_table(run, module, has_walls)) for module in divided)
+    tables = tuple((module.label, _make_category_table(run, module, has_walls)) for module in divided)
     where = "" if len(divided) < len(measured) else "report.html, "
     more = f"graphs; all are in {where}tables/categories.csv"
     return (Fold("Time by category", (Beside(tables, tuple(module.label for module in by_weight), more),)),)
 
 
-def _category_table(run: Run, module: ModuleRecord, has_walls: bool) -> Table:
-    in_step = step_of(run) is not None
+def _make_category_table(run: Run, module: ModuleRecord, has_walls: bool) -> Table:
+    in_step = find_step(run) is not None
     of_whole = in_step or has_walls
     columns = (
         *(Column("category", False), Column("time")),
@@ -449,26 +451,26 @@ def _category_table(run: Run, module: ModuleRecord, has_walls: bool) -> Table:
     rows = [
         Row(
             (
-                Cell(total.name.title, colour=palette.category_colour(total.name)),
+                Cell(total.name.title, colour=palette.choose_category_colour(total.name)),
                 *(Cell(units.seconds(total.time_s), total.time_s), Cell(units.percent(total.share), total.share)),
                 *(Cell(units.percent(total.wall_share), total.wall_share), Cell(units.count(total.calls), total.calls)),
                 Cell(units.count(total.kernels), total.kernels),
             )
         )
-        for total in category_totals(run, module)
+        for total in sum_by_category(run, module)
     ]
     idle = module.times.idle
     if idle is not None and module.times.wall_time_s and not in_step:
-        share = idle.time_s / module_time_s(module)
+        share = idle.time_s / find_module_time_s(module)
         cells = (Cell(units.seconds(idle.time_s), idle.time_s), Cell(""), Cell(units.percent(share), share))
-        rows.append(Row((Cell(idle_name(module), colour=palette.IDLE), *cells, Cell(""), Cell(""))))
+        rows.append(Row((Cell(name_idle_time(module), colour=palette.IDLE), *cells, Cell(""), Cell(""))))
     return Table(columns, rows)
 
 
 # --- how it was measured, and what to do next ------------------------------------------------------------------------
 
 
-def _facts(run: Run) -> tuple[Block, ...]:
+def _list_facts(run: Run) -> tuple[Block, ...]:
     environment, peaks = run.environment, run.peaks
     versions = [
         ("Python", environment.versions.python),
@@ -483,8 +485,8 @@ def _facts(run: Run) -> tuple[Block, ...]:
         ("recorded", f"{run.created}, inductor-bench {run.tool_version}, run {run.run_id}"),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions if value)),
         ("machine", ", ".join(filter(None, machines))),
-        ("matrix products", product_words(run)),
-        ("measured peaks", _peaks(peaks) if peaks is not None else ""),
+        ("matrix products", describe_product_type(run)),
+        ("measured peaks", _list_peaks(peaks) if peaks is not None else ""),
         ("variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())),
     ]
     for module in run.modules:
@@ -493,7 +495,7 @@ def _facts(run: Run) -> tuple[Block, ...]:
     return (Facts(tuple((name, value) for name, value in facts if value)),)
 
 
-def _peaks(peaks: Peaks) -> str:
+def _list_peaks(peaks: Peaks) -> str:
     parts = [f"memory {units.rate(peaks.memory_bandwidth)}"]
     if peaks.cache_bandwidth is not None:
         parts.append(f"cache {units.rate(peaks.cache_bandwidth)} ({units.size(peaks.cache_bytes)})")
@@ -503,11 +505,11 @@ def _peaks(peaks: Peaks) -> str:
     return ", ".join(parts) + (f"; measured {peaks.measured_at}" if peaks.measured_at else "")
 
 
-def _next(run: Run, view: View) -> Iterator[Block]:
+def _list_next_commands(run: Run, view: View) -> Iterator[Block]:
     """What to type next, and the files of the RUN folder."""
     if view.folder is None:
         return
-    yield Commands(commands_of(run, view), on=On.SCREEN)
+    yield Commands(list_commands(run, view), on=On.SCREEN)
     single = [files.pattern for files in RUN_FILES if "/" not in files.pattern]
     things = [name for name in single if (view.folder / name).is_file()]
     for pattern in (files.pattern for files in RUN_FILES if "/" in files.pattern):
@@ -517,11 +519,11 @@ def _next(run: Run, view: View) -> Iterator[Block]:
     yield Facts((("Written", f"{view.folder}/   {' · '.join(things)}"),), on=On.TERMINAL)
 
 
-FORMATS = document_formats(
+FORMATS = make_formats(
     run_document,
-    page=lambda run, view: run_document(run, view, page_parts(run, view.folder or Path())),
+    page=lambda run, view: run_document(run, view, list_page_parts(run, view.folder or Path())),
     summary=run_summary,
-    csv=lambda run, view: rows_text(run, view.by, view.sort),
+    csv=lambda run, view: write_rows(run, view.by, view.sort),
     rows="every kernel, layer or line as CSV",
     of="a run",
     names_folder=True,
@@ -543,10 +545,10 @@ def _write_tables(run: Run, folder: Path, plots: bool) -> list[Path]:
 
 
 def _write_page(run: Run, folder: Path, plots: bool) -> list[Path]:
-    from ..html import document_page  # loads jinja2
+    from ..html import render_page  # loads jinja2
 
     path = folder / PAGE
-    write_text(path, document_page(run_document(run, View(folder), page_parts(run, folder, plots=plots))))
+    write_text(path, render_page(run_document(run, View(folder), list_page_parts(run, folder, plots=plots))))
     return [path]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, hashed
-from ...analysis.findings.first_line import headline
+from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, hash_text
+from ...analysis.findings.first_line import write_first_line
 from ...analysis.findings.next_commands import next_commands, try_command
-from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
-from ...analysis.step_costs import step_of, whole_time_s
+from ...analysis.findings.rule_table import FIRST, find_saving_s, list_findings_beside
+from ...analysis.step_costs import compute_whole_time_s, find_step
 from ...errors import InductorBenchError
 from ...records.base import Failure
 from ...records.optimization import Optimization
@@ -18,10 +18,10 @@ from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryK
 from ...store.folder import OPTIMIZED
 from ...store.program_folders import OptimizationFolder
 from .. import names
-from ..document_summary import named_commands, with_unique_ids
+from ..document_summary import make_ids_unique, name_commands
 from ..formats import View
-from .run_words import Entry, failure_text, finding_words, origin_words, rank, sentence
-from .step_document import part_label, where
+from .run_words import Entry, describe_finding, describe_origin, rank, write_failure, write_sentence
+from .step_document import describe_place, label_part
 
 MOST_FINDINGS = 6
 WORTH_SHOWING = 0.03
@@ -36,27 +36,29 @@ REFUSED = ("cuda-graphs-refused",)
 
 def run_summary(run: Run, view: View) -> Summary:
     """What the screen of a run says; of a brief view only the findings that a terminal shows."""
-    lead, folder = headline(run), str(view.folder) if view.folder is not None else ""
-    found = findings_beside(run, lead)
-    shown = few_findings(found, run) if view.brief else found
-    places, search = names.file_names(run), search_of(view)
-    failures = tuple(_failure(one, run) for one in run.failures)
+    lead, folder = write_first_line(run), str(view.folder) if view.folder is not None else ""
+    found = list_findings_beside(run, lead)
+    shown = choose_findings(found, run) if view.brief else found
+    places, search = names.name_files(run), search_of(view)
+    failures = tuple(_summarise_failure(one, run) for one in run.failures)
     headline_id = lead.kind if lead is not None else FAILED if failures else ""
     return Summary(
-        headline=sentence(lead.text, run) if lead is not None else next((one.text for one in failures), ""),
+        headline=write_sentence(lead.text, run) if lead is not None else next((one.text for one in failures), ""),
         headline_id=headline_id,
         folder=folder,
         failures=failures,
-        parts=tuple(with_unique_ids(map(_part, sorted_parts(run)))),
-        kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
-        findings=tuple(with_unique_ids(_finding(one, run, view, search) for one in shown)),
-        next_commands=named_commands(commands_of(run, view)),
+        parts=tuple(make_ids_unique(map(_summarise_part, sort_parts(run)))),
+        kernels=tuple(
+            _summarise_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls
+        ),
+        findings=tuple(make_ids_unique(_summarise_finding(one, run, view, search) for one in shown)),
+        next_commands=name_commands(list_commands(run, view)),
         left_out={"findings": len(found) - len(shown)} if len(shown) < len(found) else {},
     )
 
 
-def _failure(failure: Failure, run: Run) -> SummaryFailure:
-    return SummaryFailure(failure.stage, failure.kind, sentence(failure_text(failure), run), failure.hint)
+def _summarise_failure(failure: Failure, run: Run) -> SummaryFailure:
+    return SummaryFailure(failure.stage, failure.kind, write_sentence(write_failure(failure), run), failure.hint)
 
 
 class FolderFiles(Container[str]):
@@ -69,7 +71,7 @@ class FolderFiles(Container[str]):
         return (self._folder / str(place)).is_file()
 
 
-def commands_of(run: Run, view: View) -> tuple[tuple[str, str], ...]:
+def list_commands(run: Run, view: View) -> tuple[tuple[str, str], ...]:
     """What to type next, each with its purpose; nothing without a folder."""
     if view.folder is None:
         return ()
@@ -77,7 +79,7 @@ def commands_of(run: Run, view: View) -> tuple[tuple[str, str], ...]:
     return tuple((one.command, one.why) for one in found)
 
 
-def trial_of(run: Run, finding: Finding, view: View, search: Optimization | None) -> str:
+def find_trial_command(run: Run, finding: Finding, view: View, search: Optimization | None) -> str:
     """The command that tries what a finding says to change, or applies what is proven; empty if no command does."""
     if view.folder is None:
         return try_command(run, finding, "")
@@ -96,19 +98,19 @@ def search_of(view: View) -> Optimization | None:
     return found if found is not None and found.is_complete else None
 
 
-def sorted_parts(run: Run) -> list[Part]:
+def sort_parts(run: Run) -> list[Part]:
     """The parts of the step, the longest first; empty if no step was profiled."""
-    program = step_of(run)
+    program = find_step(run)
     return sorted(program.parts, key=lambda part: -part.time_s) if program else []
 
 
-def _part(part: Part) -> SummaryPart:
-    name = f"{part.kind}-{hashed(repr((part.label, *_identity(part))))}"
+def _summarise_part(part: Part) -> SummaryPart:
+    name = f"{part.kind}-{hash_text(repr((part.label, *_identify_part(part))))}"
     calls = part.calls if part.kind != IDLE else None
-    return SummaryPart(name, part.kind, part_label(part), part.time_s, part.share, calls, where(part))
+    return SummaryPart(name, part.kind, label_part(part), part.time_s, part.share, calls, describe_place(part))
 
 
-def _identity(part: Part) -> tuple[object, ...]:
+def _identify_part(part: Part) -> tuple[object, ...]:
     """What tells a part from others of its label. Of idle time it has no line: samples hit another one each time."""
     source = part.source
     if part.kind == IDLE:
@@ -116,7 +118,7 @@ def _identity(part: Part) -> tuple[object, ...]:
     return part.graph, part.module, source and (source.file, source.line)
 
 
-def _kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
+def _summarise_kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
     kernel, cost = entry.kernel, entry.cost
     return SummaryKernel(
         id=kernel.kernel_id,
@@ -132,26 +134,26 @@ def _kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
         gain_limit_s=cost.gain_limit_s,
         step_saving_s=cost.saving.step_saving_s,
         file=kernel.file,
-        origin=origin_words(kernel, places),
+        origin=describe_origin(kernel, places),
     )
 
 
-def _finding(finding: Finding, run: Run, view: View, search: Optimization | None) -> SummaryFinding:
-    saved_s = saving_s(finding, run)
+def _summarise_finding(finding: Finding, run: Run, view: View, search: Optimization | None) -> SummaryFinding:
+    saved_s = find_saving_s(finding, run)
     return SummaryFinding(
         id=finding.id,
         kind=finding.kind,
         level=finding.level,
-        text=finding_words(finding, run, search),
+        text=describe_finding(finding, run, search),
         saving_s=saved_s if finding.level == ADVICE and saved_s else None,
         graphs=finding.modules,
         kernels=tuple(dict.fromkeys(place.name for place in finding.kernels)),
         changes=finding.changes,
-        command=trial_of(run, finding, view, search),
+        command=find_trial_command(run, finding, view, search),
     )
 
 
-def few_findings(found: Sequence[Finding], run: Run) -> list[Finding]:
+def choose_findings(found: Sequence[Finding], run: Run) -> list[Finding]:
     """The findings that a terminal shows: advice with the largest gains first, then cautions, and what is in order.
 
     At least two cautions are shown: a wrong figure misleads more than a missing advice. One comes before all advice.
@@ -161,6 +163,10 @@ def few_findings(found: Sequence[Finding], run: Run) -> list[Finding]:
     advice, cautions, fine = ([one for one in later if one.level == level] for level in (ADVICE, CAUTION, FINE))
     room = MOST_FINDINGS - len(fine)
     first = advice[: room - min(2, len(cautions))]
-    worth = [one for one in advice if one not in first and saving_s(one, run) >= WORTH_SHOWING * whole_time_s(run)]
+    worth = [
+        one
+        for one in advice
+        if one not in first and find_saving_s(one, run) >= WORTH_SHOWING * compute_whole_time_s(run)
+    ]
     refused = [one for one in cautions[room - len(first) :] if one.kind in REFUSED]
     return [*before, *first, *worth, *cautions[: room - len(first)], *refused, *fine]

@@ -8,8 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from ... import units
-from ...analysis.layers.tree import folded_names
-from ...analysis.step_costs import alone_ratio, graph_use, is_far_off, is_simulated, module_time_s, step_of
+from ...analysis.layers.tree import fold_names
+from ...analysis.step_costs import (
+    compute_alone_ratio,
+    find_graph_use,
+    find_module_time_s,
+    find_step,
+    is_far_off,
+    is_simulated,
+)
 from ...records.base import Category
 from ...records.module import Kernel, ModuleRecord, ShapeGroup
 from ...records.retune import Retune, RetuneRow
@@ -30,24 +37,24 @@ from ..document import (
     Section,
     SourceFile,
     Table,
-    kernel_column,
-    notes,
-    sentences,
-    words,
+    make_kernel_column,
+    make_notes,
+    make_sentences,
+    make_text_column,
 )
-from ..formats import table_text
-from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
+from ..formats import write_csv
+from .retune_document import list_retunes_by_kernel, make_tuning_blocks, retune_of, retune_word
 from .run_words import (
     Entry,
-    alone,
-    idle_name,
-    kernel_caption,
-    of_peak,
-    origin_words,
+    describe_origin,
+    format_alone_ratio,
+    format_peak_share,
+    format_rates,
+    format_step_saving,
+    name_idle_time,
     rank,
-    rate,
     share_title,
-    step_saving,
+    write_kernel_caption,
 )
 
 NAME_WIDTH = 64
@@ -55,12 +62,12 @@ LAYER_WIDTH = 48
 MOST_SHAPES = 40
 SORTED_BY = {
     "time": "those that take most time first",
-    "gain": "those first that could win most at the limit of the hardware",
+    "gain": "those first that could save most at the limit of the hardware",
     "calls": "those that are called most often first",
 }
 
 
-def anchor(entry: Entry) -> str:
+def name_anchor(entry: Entry) -> str:
     """The name by which links lead to a kernel's row."""
     return f"k{entry.number}"
 
@@ -69,14 +76,14 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     """A row for each kernel of all graphs; a terminal and Markdown show the ``top`` ones that are called."""
     shown = [entry for entry in entries[:top] if entry.cost.calls]
     roofs = any(entry.kernel.roof.bound != "unknown" for entry in shown)
-    far_off = any(is_far_off(alone_ratio(run, entry.kernel)) for entry in entries)
+    far_off = any(is_far_off(compute_alone_ratio(run, entry.kernel)) for entry in entries)
     several, retuned = len(run.modules) > 1, bool(run.retunes)
     layered = any(entry.kernel.origin.layers for entry in entries)
     judged, simulated = On.EVERYWHERE if roofs else On.PAGE, is_simulated(run)
     columns = (
-        *(Column("#"), kernel_column("kernel", NAME_WIDTH)),
+        *(Column("#"), make_kernel_column("kernel", NAME_WIDTH)),
         Column("category, graph" if several else "category", False, on=On.PAPER),
-        *([words("layer", most=LAYER_WIDTH, on=On.PAPER)] if layered else []),
+        *([make_text_column("layer", most=LAYER_WIDTH, on=On.PAPER)] if layered else []),
         *(Column("calls", spare=4), Column("time"), Column(share_title(run))),
         *(Column("bandwidth", on=On.PAGE), Column("compute", on=On.PAGE)),
         Column("rate", spare=2, on=On.PAGE if roofs else On.SCREEN | On.MARKDOWN),
@@ -87,30 +94,30 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
         *([Column("retuned", short="retune")] if retuned else []),
     )
     columns = tuple(column for column in columns if column.title != "rate" or not roofs)
-    place_of, retunes, known = names.file_names(run), retunes_of_kernels(run), _retunes(run.retunes)
+    place_of, retunes, known = names.name_files(run), list_retunes_by_kernel(run), _find_retunes(run.retunes)
     rows = []
     for entry in entries:
         found = retune_of(entry, retunes)
         cells = [
             *_name_cells(entry, place_of, several),
-            *([_layer_cell(entry.kernel)] if layered else []),
-            *_figures(run, entry, roofs=roofs),
-            *([Cell(step_saving(entry.cost), entry.cost.saving.step_saving_s)] if simulated else []),
-            *([Cell(alone(run, entry), alone_ratio(run, entry.kernel))] if far_off else []),
+            *([_make_layer_cell(entry.kernel)] if layered else []),
+            *_make_figures(run, entry, roofs=roofs),
+            *([Cell(format_step_saving(entry.cost), entry.cost.saving.step_saving_s)] if simulated else []),
+            *([Cell(format_alone_ratio(run, entry), compute_alone_ratio(run, entry.kernel))] if far_off else []),
             *([Cell(retune_word(found), found.speedup if found else None)] if retuned else []),
         ]
-        rows.append(Row(tuple(cells), partial(_details, entry.kernel, files, known), anchor(entry)))
+        rows.append(Row(tuple(cells), partial(_list_details, entry.kernel, files, known), name_anchor(entry)))
     more = "in report.html" if len(rows) <= MOST_ROWS else "in tables/kernels.csv"
     table = Table(columns, rows, main=1, filter="name, operator, source line, category", most=len(shown), more=more)
-    few = sentences(kernel_caption(run, shown), NOTE, On.SCREEN | On.MARKDOWN)
-    every = sentences(kernel_caption(run, entries), NOTE, On.PAGE)
+    few = make_sentences(write_kernel_caption(run, shown), NOTE, On.SCREEN | On.MARKDOWN)
+    every = make_sentences(write_kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     on = On.EVERYWHERE if shown else On.PAPER
-    sums = tuple(_by_category(run, entries))
+    sums = tuple(_sort_by_category(run, entries))
     return Section("Kernels", (*few, *sums, *every, table) if entries else (), note=note, on=on)
 
 
-def _by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
+def _sort_by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
     """The kernels summed by category, for a page; nothing if the kernels themselves are few."""
     if len(entries) <= FEW_ROWS:
         return
@@ -127,25 +134,25 @@ def _by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
             *(Cell(units.seconds(time_s), time_s), Cell(units.percent(share), share)),
             Cell(units.seconds(gain_s) if gain_s else units.MISSING, gain_s),
         )
-        rows.append(Row((Cell(category.title, colour=palette.category_colour(category)), *cells)))
+        rows.append(Row((Cell(category.title, colour=palette.choose_category_colour(category)), *cells)))
     rows.sort(key=lambda row: -(row.cells[3].value or 0.0))
-    yield Table((words("category"), *map(Column, titles)), rows, on=On.PAGE)
+    yield Table((make_text_column("category"), *map(Column, titles)), rows, on=On.PAGE)
 
 
 def _name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:
     kernel, graph = entry.kernel, names.clean(entry.module.label) if several else ""
-    origin = origin_words(kernel, place_of)
+    origin = describe_origin(kernel, place_of)
     yield Cell(str(entry.number), entry.number)
-    first = " · ".join(filter(None, (graph, _layer_words(kernel), origin)))
-    said = (*notes(first, on=On.SCREEN), *notes(origin, on=On.PAPER))
+    first = " · ".join(filter(None, (graph, _describe_layers(kernel), origin)))
+    said = (*make_notes(first, on=On.SCREEN), *make_notes(origin, on=On.PAPER))
     yield Cell(kernel.name, notes=said)
-    colour = palette.category_colour(kernel.category)
-    yield Cell(kernel.category.title, colour=colour, notes=notes(graph))
+    colour = palette.choose_category_colour(kernel.category)
+    yield Cell(kernel.category.title, colour=colour, notes=make_notes(graph))
 
 
-def _layer_words(kernel: Kernel) -> str:
+def _describe_layers(kernel: Kernel) -> str:
     """The layers in few words, without the object at their root: ``layers.0-11.mlp.up (+1 layer)``."""
-    found = folded_names(kernel.origin.layers)
+    found = fold_names(kernel.origin.layers)
     if not found:
         return ""
     more = len(found) - 1
@@ -153,13 +160,13 @@ def _layer_words(kernel: Kernel) -> str:
     return f"{first} (+{more} layer{'s' * (more > 1)})" if more else first
 
 
-def _layer_cell(kernel: Kernel) -> Cell:
-    found = folded_names(kernel.origin.layers)
+def _make_layer_cell(kernel: Kernel) -> Cell:
+    found = fold_names(kernel.origin.layers)
     more = f"and {len(found) - 1} more" if len(found) > 1 else ""
-    return Cell(found[0] if found else "", notes=notes(more))
+    return Cell(found[0] if found else "", notes=make_notes(more))
 
 
-def _figures(run: Run, entry: Entry, *, roofs: bool) -> Iterator[Cell]:
+def _make_figures(run: Run, entry: Entry, *, roofs: bool) -> Iterator[Cell]:
     roof, cost = entry.kernel.roof, entry.cost
     yield Cell(units.count(cost.calls), cost.calls)
     yield Cell(units.seconds(cost.time_s), cost.time_s)
@@ -167,12 +174,12 @@ def _figures(run: Run, entry: Entry, *, roofs: bool) -> Iterator[Cell]:
     yield Cell(units.rate(roof.bandwidth), roof.bandwidth)
     yield Cell(units.flop_rate(roof.flop_rate), roof.flop_rate)
     if not roofs:
-        yield Cell(rate(entry.kernel))
-    yield Cell(of_peak(entry), roof.peak_share)
+        yield Cell(format_rates(entry.kernel))
+    yield Cell(format_peak_share(entry), roof.peak_share)
     yield Cell(units.seconds(cost.gain_limit_s), cost.gain_limit_s)
 
 
-def _retunes(retunes: Iterable[Retune]) -> dict[str, list[Retune]]:
+def _find_retunes(retunes: Iterable[Retune]) -> dict[str, list[Retune]]:
     """The retunes by kernel id and by file, because a library kernel has the file of its call."""
     found: dict[str, list[Retune]] = {}
     for retune in retunes:
@@ -181,15 +188,17 @@ def _retunes(retunes: Iterable[Retune]) -> dict[str, list[Retune]]:
     return found
 
 
-def _details(kernel: Kernel, files: Mapping[str, SourceFile], known: Mapping[str, list[Retune]]) -> Iterator[Block]:
-    yield Facts(tuple((title, text) for title, text in _facts(kernel) if text))
+def _list_details(
+    kernel: Kernel, files: Mapping[str, SourceFile], known: Mapping[str, list[Retune]]
+) -> Iterator[Block]:
+    yield Facts(tuple((title, text) for title, text in _list_facts(kernel) if text))
     for retune in known.get(kernel.kernel_id) or known.get(kernel.file or "") or ():
-        yield from tuning_blocks(retune)
+        yield from make_tuning_blocks(retune)
     if kernel.file in files:
         yield FileText(kernel.file or "")
 
 
-def _facts(kernel: Kernel) -> list[tuple[str, str]]:
+def _list_facts(kernel: Kernel) -> list[tuple[str, str]]:
     place = f"{kernel.file}:{kernel.line}" if kernel.file and kernel.line else kernel.file or ""
     shapes = [_shape(group) for group in kernel.shapes[:MOST_SHAPES]]
     more = len(kernel.shapes) - len(shapes)
@@ -204,7 +213,7 @@ def _facts(kernel: Kernel) -> list[tuple[str, str]]:
         ("launch", _launch(kernel)),
         ("bytes", f"{units.size(work.moved_bytes)} per iteration" if work.moved_bytes else ""),
         ("operations", operations),
-        ("layers", "\n".join(folded_names(kernel.origin.layers))),
+        ("layers", "\n".join(fold_names(kernel.origin.layers))),
         ("source lines", "\n".join(lines)),
         ("no roof", kernel.unjudged),
         ("operators", ", ".join(kernel.origin.aten_ops) or kernel.operator or ""),
@@ -240,7 +249,7 @@ _OWN_END = re.compile(r"\n*^(?:open_tuning_cache\(|''')", re.MULTILINE)
 """Where a standalone file's own kernel begins and ends: a Triton kernel, or the text of a C++ kernel."""
 
 
-def source_file(text: str) -> SourceFile:
+def write_source_file(text: str) -> SourceFile:
     """A standalone file, of which the kernel's own text is shown first."""
     begin = _OWN.search(text)
     end = _OWN_END.search(text, begin.end()) if begin else None
@@ -268,7 +277,7 @@ _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
     "iterations": lambda module: module.profiled.iterations,
     "outlier_iterations": lambda module: module.profiled.outlier_iterations,
     "threads": lambda module: module.threads,
-    "inputs": lambda module: names.inputs(module.inputs),
+    "inputs": lambda module: names.describe_inputs(module.inputs),
     "kernels": lambda module: len(module.kernels),
     "trace": lambda module: module.outputs.trace,
 }
@@ -300,8 +309,8 @@ _KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "spills": lambda kernel: kernel.compiled.spills,
     "shared_memory_bytes": lambda kernel: kernel.compiled.shared_memory_bytes,
     "occupancy": lambda kernel: kernel.launch.occupancy,
-    "grid": lambda kernel: _sizes(kernel.launch.grid),
-    "block": lambda kernel: _sizes(kernel.launch.block),
+    "grid": lambda kernel: _format_sizes(kernel.launch.grid),
+    "block": lambda kernel: _format_sizes(kernel.launch.block),
     "config": lambda kernel: " ".join(f"{key}={value}" for key, value in kernel.compiled.config.items()),
     "file": lambda kernel: kernel.file,
     "line": lambda kernel: kernel.line,
@@ -356,18 +365,18 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
     Raises:
         InductorBenchError: a file cannot be written (full disk, no permission, a link in the place of the folder).
     """
-    step = _STEP_GRAPHS if step_of(run) else ()
+    step = _STEP_GRAPHS if find_step(run) else ()
     tables = {
-        "modules": table_text((*_MODULES, *step), (_module_row(run, module) for module in run.modules)),
-        "categories": table_text(_CATEGORIES, _category_rows(run)),
-        "kernels": csv_text(run),
-        "shapes": table_text(_SHAPES, _shape_rows(run)),
+        "modules": write_csv((*_MODULES, *step), (_make_module_row(run, module) for module in run.modules)),
+        "categories": write_csv(_CATEGORIES, _make_category_rows(run)),
+        "kernels": write_kernels_csv(run),
+        "shapes": write_csv(_SHAPES, _shape_rows(run)),
     }
     if step:
-        tables["step"] = table_text(_PARTS, _part_rows(run))
-        tables |= {f"{by}s": rows_text(run, by) for by in ("layer", "line")}
+        tables["step"] = write_csv(_PARTS, _make_part_rows(run))
+        tables |= {f"{by}s": write_rows(run, by) for by in ("layer", "line")}
     if run.retunes:
-        tables["retunes"] = table_text(RetuneRow._fields, _retune_rows(run))
+        tables["retunes"] = write_csv(RetuneRow._fields, _retune_rows(run))
     paths = []
     for name, text in tables.items():
         path = own_folder(folder / "tables") / f"{name}.csv"
@@ -376,38 +385,38 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
     return paths
 
 
-def rows_text(run: Run, by: str, sort: str = "time") -> str:
+def write_rows(run: Run, by: str, sort: str = "time") -> str:
     """Renders the kernels, the layers or the lines of a step as CSV.
 
     Raises:
         UsageError: ``sort`` is unknown.
     """
     if by == "layer":
-        return table_text(_LAYERS, _layer_rows(run))
-    return table_text(_LINES, _line_rows(run)) if by == "line" else csv_text(run, sort)
+        return write_csv(_LAYERS, _make_layer_rows(run))
+    return write_csv(_LINES, _make_line_rows(run)) if by == "line" else write_kernels_csv(run, sort)
 
 
-def csv_text(run: Run, sort: str = "time") -> str:
+def write_kernels_csv(run: Run, sort: str = "time") -> str:
     """Renders the kernels of all graphs as CSV, one row each. Cells of unknown values are empty.
 
     Raises:
         UsageError: ``sort`` is unknown.
     """
-    columns = {**_KERNELS, **_STEP_KERNELS} if step_of(run) else _KERNELS
+    columns = {**_KERNELS, **_STEP_KERNELS} if find_step(run) else _KERNELS
     rows = (
         (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in columns.values()))
         for entry in rank(run, sort)
     )
-    return table_text(("graph", "slug", *columns), rows)
+    return write_csv(("graph", "slug", *columns), rows)
 
 
-def _module_row(run: Run, module: ModuleRecord) -> Sequence[object]:
-    use = graph_use(run, module)
-    step = (use.calls, use.time_s, use.share, use.replays, use.launches) if step_of(run) else ()
+def _make_module_row(run: Run, module: ModuleRecord) -> Sequence[object]:
+    use = find_graph_use(run, module)
+    step = (use.calls, use.time_s, use.share, use.replays, use.launches) if find_step(run) else ()
     return (*(get(module) for get in _MODULES.values()), *step)
 
 
-def _part_rows(run: Run) -> Iterator[Sequence[object]]:
+def _make_part_rows(run: Run) -> Iterator[Sequence[object]]:
     for rank_steps in run.program.ranks if run.program else ():
         for part in rank_steps.parts:
             source = f"{part.source.file}:{part.source.line} {part.source.function}" if part.source else ""
@@ -418,27 +427,27 @@ def _part_rows(run: Run) -> Iterator[Sequence[object]]:
             )
 
 
-def _layer_rows(run: Run) -> Iterator[Sequence[object]]:
+def _make_layer_rows(run: Run) -> Iterator[Sequence[object]]:
     classes = run.program.layer_classes if run.program else {}
     for row in run.program.layers if run.program else ():
-        yield (row.layer, classes.get(row.layer, ""), *_times(row))
+        yield (row.layer, classes.get(row.layer, ""), *_make_time_cells(row))
 
 
-def _line_rows(run: Run) -> Iterator[Sequence[object]]:
+def _make_line_rows(run: Run) -> Iterator[Sequence[object]]:
     for row in run.program.lines if run.program else ():
         source = row.source
         place = (source.file, source.line, source.function, source.code) if source else ("", None, "", "")
-        yield (*place, *_times(row))
+        yield (*place, *_make_time_cells(row))
 
 
-def _times(row: LayerTime | LineTime) -> Sequence[object]:
+def _make_time_cells(row: LayerTime | LineTime) -> Sequence[object]:
     work = row.work
     known = (row.direction, row.kind, row.time_s, row.launches, row.shared_s, row.flops)
     amounts = (work.product_time_s, work.uncounted_s, work.peak_time_s, work.moved_bytes, work.unmeasured_s)
     return (*known, *amounts)
 
 
-def _category_rows(run: Run) -> Iterator[Sequence[object]]:
+def _make_category_rows(run: Run) -> Iterator[Sequence[object]]:
     """Yields a row per category and one for the wall time outside kernels, so that the rows sum to the wall time."""
     for module in run.modules:
         place = (module.label, module.slug)
@@ -454,8 +463,8 @@ def _category_rows(run: Run) -> Iterator[Sequence[object]]:
             )
         idle = module.times.idle
         if idle is not None and module.times.wall_time_s:
-            share = idle.time_s / module_time_s(module)
-            yield (*place, idle_name(module), idle.time_s, None, share, None, None)
+            share = idle.time_s / find_module_time_s(module)
+            yield (*place, name_idle_time(module), idle.time_s, None, share, None, None)
 
 
 def _shape_rows(run: Run) -> Iterator[Sequence[object]]:
@@ -480,5 +489,5 @@ def _retune_rows(run: Run) -> Iterator[Sequence[object]]:
         yield row._replace(category=row.category.value, graphs="; ".join(row.graphs))  # type: ignore[arg-type]
 
 
-def _sizes(numbers: tuple[int, ...]) -> str:
+def _format_sizes(numbers: tuple[int, ...]) -> str:
     return "x".join(str(number) for number in numbers)

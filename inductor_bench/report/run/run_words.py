@@ -6,26 +6,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ... import units
-from ...analysis.findings.doubts import METHOD_WORDS, methods
+from ...analysis.findings.doubts import METHOD_WORDS, list_methods
 from ...analysis.findings.finding import ADVICE, Finding, join_words, plural
-from ...analysis.findings.next_commands import proven_rows, searched_rows
-from ...analysis.optimization.result_words import result_words
-from ...analysis.roofline import matrix_roof
+from ...analysis.findings.next_commands import find_proven_rows, find_searched_rows
+from ...analysis.optimization.result_words import describe_result
+from ...analysis.roofline import find_matrix_roof
 from ...analysis.step_costs import (
     Cost,
-    alone_ratio,
-    category_totals,
-    cost_of,
-    graph_use,
+    compute_alone_ratio,
+    compute_cost,
+    compute_weight_s,
+    compute_whole_time_s,
+    find_graph_use,
+    find_module_time_s,
+    find_step,
     is_far_off,
     is_simulated,
-    module_time_s,
-    step_of,
-    weight_s,
-    whole_time_s,
+    sum_by_category,
 )
 from ...devices.protocol import Device
-from ...devices.table import common_device, device_of
+from ...devices.table import find_common_device, find_device
 from ...errors import UsageError
 from ...records.base import Failure
 from ...records.module import Kernel, ModuleRecord
@@ -46,7 +46,7 @@ LEAST_WEIGHT = 0.02
 class Entry:
     """A ranked kernel with its graph, and its cost in the step or in one iteration of its graph.
 
-    ``share`` refers to the step, or to the time of all graphs (see :func:`whole_time_s`).
+    ``share`` refers to the step, or to the time of all graphs (see :func:`compute_whole_time_s`).
     """
 
     number: int
@@ -68,22 +68,22 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
     """
     if sort not in SORTS:
         raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}", "bad-word")
-    rows = [(module, kernel, cost_of(run, module, kernel)) for module in run.modules for kernel in module.kernels]
-    rows.sort(key=lambda row: _key(row[2], sort), reverse=True)
-    whole = whole_time_s(run)
+    rows = [(module, kernel, compute_cost(run, module, kernel)) for module in run.modules for kernel in module.kernels]
+    rows.sort(key=lambda row: _make_sort_key(row[2], sort), reverse=True)
+    whole = compute_whole_time_s(run)
     return tuple(
         Entry(number, module, kernel, cost.time_s / whole if whole else None, cost)
         for number, (module, kernel, cost) in enumerate(rows, 1)
     )
 
 
-def _key(cost: Cost, sort: str) -> tuple[float, float]:
+def _make_sort_key(cost: Cost, sort: str) -> tuple[float, float]:
     if sort == "gain":
         return (-1.0 if cost.gain_s is None else cost.gain_s, cost.gain_limit_s or 0.0)
     return (cost.calls, cost.time_s) if sort == "calls" else (cost.time_s, cost.calls)
 
 
-def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
+def list_main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
     """Selects the graphs that get a row of their own, in the record's order.
 
     Up to :data:`FEW_GRAPHS` graphs are all selected. Of more graphs, the two with the longest time in the program (time
@@ -92,10 +92,12 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
     """
     if len(run.modules) <= min(FEW_GRAPHS, most):
         return run.modules
-    heaviest = sorted(run.modules, key=lambda module: weight_s(run, module), reverse=True)[:most]
-    whole = sum(weight_s(run, module) for module in run.modules)
+    heaviest = sorted(run.modules, key=lambda module: compute_weight_s(run, module), reverse=True)[:most]
+    whole = sum(compute_weight_s(run, module) for module in run.modules)
     chosen = [
-        module for place, module in enumerate(heaviest) if place < 2 or weight_s(run, module) >= LEAST_WEIGHT * whole
+        module
+        for place, module in enumerate(heaviest)
+        if place < 2 or compute_weight_s(run, module) >= LEAST_WEIGHT * whole
     ]
     if len(chosen) + 1 >= len(run.modules) <= most:
         return run.modules
@@ -103,14 +105,14 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
     return tuple(module for module in run.modules if module.slug in slugs)
 
 
-def wall_known(run: Run) -> bool:
+def has_wall_times(run: Run) -> bool:
     """Whether the wall time of every graph is known. Shares then refer to wall time."""
     return all(module.times.wall_time_s for module in run.modules)
 
 
-def idle_name(module: ModuleRecord) -> str:
+def name_idle_time(module: ModuleRecord) -> str:
     """Returns the name of the wall time outside kernels: host time on a CPU, idle time on another device."""
-    return device_of(module.device).words.outside
+    return find_device(module.device).words.outside
 
 
 ALONE = "alone: a call when its graph runs alone, as a multiple of one in the program; shown if over 25% off"
@@ -118,7 +120,7 @@ ALONE = "alone: a call when its graph runs alone, as a multiple of one in the pr
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
 
-def heading(run: Run) -> str:
+def write_heading(run: Run) -> str:
     """Describes the run in one line: ``mixnet_l · training · batch 128 · float16 autocast``."""
     request = run.request
     parts = [run.title]
@@ -136,11 +138,11 @@ def heading(run: Run) -> str:
     return " · ".join([parts[0], *(part for part in parts[1:] if part.lower() not in known)])
 
 
-def machine(run: Run) -> str:
+def describe_machine(run: Run) -> str:
     """Describes the machine in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
     environment = run.environment
     of_steps = [rank.device for rank in run.program.ranks] if run.program and not run.modules else []
-    device = common_device([*(module.device for module in run.modules), *of_steps])
+    device = find_common_device([*(module.device for module in run.modules), *of_steps])
     parts = [device.name_in(environment) or environment.host.cpu]
     if device.runs_on_host and environment.host.threads:
         parts.append(f"{environment.host.threads} thread{'s' * (environment.host.threads > 1)}")
@@ -151,7 +153,7 @@ def machine(run: Run) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def sentence(text: str, run: Run) -> str:
+def write_sentence(text: str, run: Run) -> str:
     """Returns ``text`` with a full stop and a capital letter; a leading name of a graph or operator stays as it is."""
     text = names.clean(text)
     named = "." in text.split(" ")[0] or any(text.startswith(names.clean(m.label) or " ") for m in run.modules)
@@ -160,48 +162,48 @@ def sentence(text: str, run: Run) -> str:
     return text if text.endswith((".", "…")) else text + "."
 
 
-def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
+def list_bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     """Returns categories and idle time as ``(short title, share, colour)``, the largest share first.
 
     Shares refer to the graph's time in the step where there is one, to wall time, or to device time where the wall time
     is unknown.
     """
-    if step_of(run) is not None:
+    if find_step(run) is not None:
         return [
-            (palette.short_title(total.name), total.share, palette.category_colour(total.name))
-            for total in category_totals(run, module)
+            (palette.shorten_title(total.name), total.share, palette.choose_category_colour(total.name))
+            for total in sum_by_category(run, module)
         ]
     parts = [
         (
-            palette.short_title(total.name),
+            palette.shorten_title(total.name),
             total.share if total.wall_share is None else total.wall_share,
-            palette.category_colour(total.name),
+            palette.choose_category_colour(total.name),
         )
         for total in module.categories
     ]
     idle = module.times.idle
     if module.times.wall_time_s and idle is not None:
-        parts.append((idle_name(module), idle.time_s / module_time_s(module), palette.IDLE))
+        parts.append((name_idle_time(module), idle.time_s / find_module_time_s(module), palette.IDLE))
     return sorted(parts, key=lambda part: -part[1])
 
 
-def method_notes(run: Run) -> list[str]:
+def list_method_notes(run: Run) -> list[str]:
     """Returns one sentence per reason about the graphs that were profiled by another method than their own harness."""
     notes = []
-    for name, reason, modules in methods(run):
+    for name, reason, modules in list_methods(run):
         who = "all graphs" if len(modules) == len(run.modules) > 1 else ", ".join(module.label for module in modules)
         notes.append(names.clean(f"{METHOD_WORDS.get(name, name)}: {who}" + (f" ({reason})" if reason else "")))
     return notes
 
 
-def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
+def describe_folded_graphs(run: Run, shown: Sequence[ModuleRecord]) -> str:
     """Returns a sentence about the graphs without a row of their own; empty if all graphs have one."""
     slugs = {module.slug for module in shown}
     others = [module for module in run.modules if module.slug not in slugs]
     if not others:
         return ""
-    in_step = step_of(run) is not None
-    time_s = sum(graph_use(run, module).time_s if in_step else module_time_s(module) for module in others)
+    in_step = find_step(run) is not None
+    time_s = sum(find_graph_use(run, module).time_s if in_step else find_module_time_s(module) for module in others)
     labels = ", ".join(names.clean(module.label) for module in others[:6]) + (", …" if len(others) > 6 else "")
     more = f"{len(others)} more graph{'s' * (len(others) > 1)}"
     if in_step and not time_s:
@@ -209,41 +211,41 @@ def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
     return f"{more}, {units.seconds(time_s)} in all: {labels}"
 
 
-def where_words(run: Run) -> str:
-    """Returns the title of the bars of :func:`bar_parts`."""
-    if step_of(run) is not None:
+def describe_ledger(run: Run) -> str:
+    """Returns the title of the bars of :func:`list_bar_parts`."""
+    if find_step(run) is not None:
         return "where its time in the step goes"
-    return "where the wall time goes" if wall_known(run) else "where the device time goes"
+    return "where the wall time goes" if has_wall_times(run) else "where the device time goes"
 
 
 def share_title(run: Run) -> str:
     """The title of a column of shares, which names what they are of: ``of step``, ``of wall``, ``of device time``."""
-    if step_of(run) is not None:
+    if find_step(run) is not None:
         return "of step"
-    return "of wall" if wall_known(run) else "of device time"
+    return "of wall" if has_wall_times(run) else "of device time"
 
 
-def whole_words(run: Run) -> str:
+def describe_whole(run: Run) -> str:
     """Returns the time that shares of the whole refer to: ``62.3 ms wall, each graph once``."""
-    if step_of(run) is not None:
-        return f"a step of {units.seconds(whole_time_s(run))}"
+    if find_step(run) is not None:
+        return f"a step of {units.seconds(compute_whole_time_s(run))}"
     times = [module.times for module in run.modules]
     stretched = any((one.busy_time_s or 0.0) > (one.wall_time_s or 0.0) * 1.0005 for one in times)
-    what = " device time" if not wall_known(run) else "" if stretched else " wall"
-    return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
+    what = " device time" if not has_wall_times(run) else "" if stretched else " wall"
+    return f"{units.seconds(compute_whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
 
 
 EXPLAINED = ("of peak", "gain limit", "step saves", "alone")
 """The columns of the kernel table that need an explanation."""
 
 
-def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] = EXPLAINED) -> list[str]:
+def write_kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] = EXPLAINED) -> list[str]:
     """Explains the columns of the kernel table, those that it shows, in one or two lines."""
     shown = list(entries)
-    if step_of(run) is not None:
-        lines = [f"calls and time in {whole_words(run)} · of step: share of it"]
+    if find_step(run) is not None:
+        lines = [f"calls and time in {describe_whole(run)} · of step: share of it"]
     else:
-        lines = [f"time per iteration · {share_title(run)}: of {whole_words(run)}"]
+        lines = [f"time per iteration · {share_title(run)}: of {describe_whole(run)}"]
     if run.peaks is None:
         return lines
     if "step saves" in columns and is_simulated(run):
@@ -253,18 +255,18 @@ def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] 
     bounds = {entry.kernel.roof.bound for entry in shown}
     notes = []
     if "of peak" in columns:
-        roofs = _roofs(run, shown)
+        roofs = _describe_roofs(run, shown)
         notes += [f"of peak: of {', '.join(roofs)}"] if roofs else []
         if "latency" in bounds and run.peaks.launch_floor_s is not None:
             notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
         if any(entry.kernel.category.is_library and entry.kernel.roof.peak_share is not None for entry in shown):
             notes.append("library kernels: of their part of the ATen call")
-    if "alone" in columns and any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
+    if "alone" in columns and any(is_far_off(compute_alone_ratio(run, entry.kernel)) for entry in shown):
         notes.append(ALONE)
     return [*lines, " · ".join(notes)] if notes else lines
 
 
-def step_saving(cost: Cost) -> str:
+def format_step_saving(cost: Cost) -> str:
     """Returns ``0.31 ms``, ``0``, or ``0 (0.31 ms)`` where the kernel waits for the host; a dash if it is unknown."""
     saving = cost.saving
     if saving.step_saving_s is None:
@@ -275,10 +277,12 @@ def step_saving(cost: Cost) -> str:
     return f"{now} ({units.seconds(later_s)})" if waits else now
 
 
-def finding_words(finding: Finding, run: Run, search: Optimization | None = None) -> str:
+def describe_finding(finding: Finding, run: Run, search: Optimization | None = None) -> str:
     """A finding as a sentence, what its change would save of the step, simulated, and what a search says of it."""
     searched = search_words(finding, search) if search is not None else ""
-    return " ".join(filter(None, (sentence(finding.text, run), simulated_words(finding, run), searched)))
+    return " ".join(
+        filter(None, (write_sentence(finding.text, run), describe_simulated_saving(finding, run), searched))
+    )
 
 
 MOST_TRIED = 3
@@ -289,11 +293,11 @@ def search_words(finding: Finding, search: Optimization) -> str:
 
     What is proven has its step before and after; what is not has the reason.
     """
-    rows, proven = searched_rows(finding, search), proven_rows(finding, search)
+    rows, proven = find_searched_rows(finding, search), find_proven_rows(finding, search)
     if proven and search.winner is not None:
         others = len(search.winner.slugs) - len(proven)
         titles = [*(row.title for row in proven), *([plural(others, "other setting")] if others else [])]
-        return f"Proven with {join_words(titles, len(titles))}: {result_words(search)}."
+        return f"Proven with {join_words(titles, len(titles))}: {describe_result(search)}."
     tried = [row for row in rows if row in search.tried]
     if tried:
         said = [f"{row.title} ({STATES.get(row.state, row.state)})" for row in tried]
@@ -304,45 +308,45 @@ def search_words(finding: Finding, search: Optimization) -> str:
     return f"Not tried by optimize ({reason})." if reason else ""
 
 
-def origin_words(kernel: Kernel, place_of: Mapping[str, str]) -> str:
+def describe_origin(kernel: Kernel, place_of: Mapping[str, str]) -> str:
     """The user's line and the operation of a kernel; ``place_of`` has the short names of files."""
     is_call = kernel.category.is_library and kernel.operator
     source = names.place(kernel, place_of) if is_call else names.source(kernel, place_of)
-    return " · ".join(filter(None, (source, names.operation(kernel))))
+    return " · ".join(filter(None, (source, names.describe_operation(kernel))))
 
 
 LEAST_SAVING = 0.002
 """Share of the step below which a simulated saving counts as nothing."""
 
 
-def simulated_words(finding: Finding, run: Run) -> str:
+def describe_simulated_saving(finding: Finding, run: Run) -> str:
     """What a finding's change would save of the step, in a sentence; empty if that was not simulated."""
-    predicted, whole_s = finding.prediction, whole_time_s(run)
+    predicted, whole_s = finding.prediction, compute_whole_time_s(run)
     if predicted is None or predicted.device_saving_s is None or not whole_s:
         return ""
     later_s = predicted.device_saving_s
     if predicted.saving_s >= LEAST_SAVING * whole_s:
         off = units.seconds(predicted.uncertainty_s)
-        return f"Simulated: the step {_share(predicted.saving_s, whole_s)} shorter, ± {off}."
+        return f"Simulated: the step {_format_share(predicted.saving_s, whole_s)} shorter, ± {off}."
     if predicted.uncertainty_s >= LEAST_SAVING * whole_s:
-        return f"Simulated: the step at most {_share(predicted.uncertainty_s, whole_s)} shorter, or not at all."
+        return f"Simulated: the step at most {_format_share(predicted.uncertainty_s, whole_s)} shorter, or not at all."
     if later_s >= LEAST_SAVING * whole_s:
-        return f"Simulated: the step no shorter; {_share(later_s, whole_s)} once the host is faster."
+        return f"Simulated: the step no shorter; {_format_share(later_s, whole_s)} once the host is faster."
     return "Simulated: the step no shorter."
 
 
-def _share(seconds: float, whole_s: float) -> str:
+def _format_share(seconds: float, whole_s: float) -> str:
     return f"{units.seconds(seconds)} ({units.percent(seconds / whole_s)})"
 
 
-def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
+def _describe_roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
     """Returns the measured roofs that the shown kernels are compared with."""
     peaks = run.peaks
     if peaks is None:
         return []
     entries = [entry for entry in entries if entry.kernel.roof.peak_share is not None]
-    judged = ((entry.kernel.roof.bound, device_of(entry.module.device)) for entry in entries)
-    bounds = {(bound, bound_name(bound, device)) for bound, device in judged}
+    judged = ((entry.kernel.roof.bound, find_device(entry.module.device)) for entry in entries)
+    bounds = {(bound, name_bound(bound, device)) for bound, device in judged}
     roofs = []
     for bound, name in sorted(bounds, key=lambda item: (_BOUNDS.get(item[0], len(_BOUNDS)), item)):
         if bound == "memory":
@@ -351,16 +355,16 @@ def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
             known = f" {units.rate(peaks.cache_bandwidth)}" if peaks.cache_bandwidth else ""
             roofs.append(f"{name}{known}")
         elif bound == "compute":
-            roofs.append(_matrix_roofs(run, entries))
+            roofs.append(_describe_matrix_roofs(run, entries))
     return roofs
 
 
-def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
+def _describe_matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
     """Returns ``compute 686 TFLOP/s (float16)`` with the element types of the compute-bound kernels."""
     peaks = run.peaks
     rates: dict[str, float] = {}
     for entry in entries:
-        roof = matrix_roof(entry.kernel.work.dtype, peaks, tf32=entry.module.tf32) if peaks else None
+        roof = find_matrix_roof(entry.kernel.work.dtype, peaks, tf32=entry.module.tf32) if peaks else None
         if entry.kernel.roof.bound == "compute" and roof is not None:
             tf32 = entry.module.tf32 and entry.kernel.work.dtype == "float32"
             rates["tf32" if tf32 else entry.kernel.work.dtype or ""] = roof
@@ -369,44 +373,44 @@ def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
     return "compute " + ", ".join(f"{units.flop_rate(roof)} ({dtype})" for dtype, roof in list(rates.items())[:2])
 
 
-def bound_name(bound: str, device: Device) -> str:
+def name_bound(bound: str, device: Device) -> str:
     """Returns the name of a roof: ``DRAM``, the device's cache, ``compute`` or ``latency``."""
     return {"memory": "DRAM", "cache": device.words.cache, "unknown": units.MISSING}.get(bound, names.clean(bound))
 
 
-def of_peak(entry: Entry) -> str:
+def format_peak_share(entry: Entry) -> str:
     """Returns ``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency``, ``L2`` (the share is unknown), or a dash."""
-    name = bound_name(entry.kernel.roof.bound, device_of(entry.module.device))
+    name = name_bound(entry.kernel.roof.bound, find_device(entry.module.device))
     if entry.kernel.roof.peak_share is None:
         return name
     return f"{units.whole_percent(entry.kernel.roof.peak_share)} {name}"
 
 
-def alone(run: Run, entry: Entry) -> str:
+def format_alone_ratio(run: Run, entry: Entry) -> str:
     """Returns ``0.62x`` for a kernel whose call by itself is far off a call in the program; else nothing."""
-    ratio = alone_ratio(run, entry.kernel)
+    ratio = compute_alone_ratio(run, entry.kernel)
     if ratio is None or not is_far_off(ratio):
         return ""
     return "<0.1x" if ratio < 0.1 else ">100x" if ratio > 100 else f"{ratio:.3g}x"
 
 
-def rate(kernel: Kernel) -> str:
+def format_rates(kernel: Kernel) -> str:
     """Returns the achieved rate of a kernel: ``812 GB/s``, else ``18.6 TFLOP/s``, or a dash."""
     roof = kernel.roof
     return units.rate(roof.bandwidth) if roof.bandwidth is not None else units.flop_rate(roof.flop_rate)
 
 
-def rows_of(finding: Finding, entries: Iterable[Entry]) -> str:
+def find_rows(finding: Finding, entries: Iterable[Entry]) -> str:
     """Lists a finding's rows in the kernel table and the number of its other kernels: ``no. 1-3, 8 and 4 more``."""
     numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
     found = sorted({numbers[place] for place in finding.kernels if place in numbers})
     if not found:
         return ""
     others = len(finding.kernels) - len(found)
-    return f"no. {', '.join(_ranges(found))}" + (f" and {others} more" if others > 0 else "")
+    return f"no. {', '.join(_format_ranges(found))}" + (f" and {others} more" if others > 0 else "")
 
 
-def _ranges(numbers: Sequence[int]) -> list[str]:
+def _format_ranges(numbers: Sequence[int]) -> list[str]:
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][-1] + 1:
@@ -416,7 +420,7 @@ def _ranges(numbers: Sequence[int]) -> list[str]:
     return [f"{s[0]}-{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans]
 
 
-def failure_text(failure: Failure) -> str:
+def write_failure(failure: Failure) -> str:
     """Returns ``profile of forward: the process was killed by signal 9``."""
     subject = f" of {names.clean(failure.subject)}" if failure.subject else ""
     return f"{names.clean(failure.stage)}{subject}: {names.clean(failure.message)}"

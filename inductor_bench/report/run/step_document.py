@@ -7,9 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.findings.step_findings import rank_name, spot_words
-from ...analysis.findings.step_phrases import line_words, place_words, unit_words
-from ...analysis.step_costs import exposed_s, idle_s, idle_share, pace_setter, parts_of, runs_on_host, step_of, work_s
+from ...analysis.findings.step_findings import describe_spot, rank_name
+from ...analysis.findings.step_phrases import describe_unit, name_line, place_words
+from ...analysis.step_costs import (
+    compute_exposed_s,
+    compute_idle_share,
+    compute_work_s,
+    find_idle_s,
+    find_pace_setter,
+    find_step,
+    list_parts,
+    runs_on_host,
+)
 from ...records.evidence import GENERATED, LIBRARY, OWN, TORCH, HostTrace, HostTraceFrame, HostTraceProfile
 from ...records.run import (
     COLLECTIVE,
@@ -47,10 +56,10 @@ from ..document import (
     Stretch,
     Table,
     TimelineChart,
-    notes,
-    words,
+    make_notes,
+    make_text_column,
 )
-from .run_tables import anchor
+from .run_tables import name_anchor
 from .run_words import Entry
 
 RANK_WORDS = (
@@ -63,7 +72,7 @@ MOST_PARTS = 12
 MOST_RANKS = 16
 MOST_IN_BAR = 10
 FILLS = "█▓▒░"
-"""The characters of the bar's segments, in turn. They tell neighbours apart where there is no colour."""
+"""The characters of the bar's segments, in turn. They distinguish neighbours if there is no colour."""
 
 TICKS = 5
 NAME_WIDTH = 64
@@ -78,17 +87,17 @@ _KIND_NAMES = {
 }
 
 
-def step_section(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry] = ()) -> Section:
+def make_step_section(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry] = ()) -> Section:
     """Where the step goes; nothing if no step was profiled. ``entries`` are the rows of the kernels."""
-    program = step_of(run)
+    program = find_step(run)
     if program is None:
         return Section("Where the step goes", ())
-    rows = ledger_rows(program)
+    rows = make_ledger_rows(program)
     bar = Bar(tuple(Stretch(one.share, one.colour, one.label, fill=one.fill) for one in rows), on=On.TERMINAL)
-    few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in bar_rows(run)), on=On.PAGE)
-    lanes = _lanes(run, timeline, entries)
-    blocks = (bar, few, *lanes, *steps_over_time(program), _ledger(program, rows), *_loops(program))
-    note = f"every moment is in one part; {idle_words(run)}"
+    few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in list_bar_parts(run)), on=On.PAGE)
+    lanes = _make_lanes(run, timeline, entries)
+    blocks = (bar, few, *lanes, *make_steps_plot(program), _make_ledger(program, rows), *_make_loops_table(program))
+    note = f"every moment is in one part; {describe_idle_time(run)}"
     return Section("Where the step goes", blocks, short="Step", note=note)
 
 
@@ -108,15 +117,17 @@ class LedgerRow(NamedTuple):
     fill: str
 
 
-def ledger_rows(program: Program, most: int = MOST_PARTS) -> list[LedgerRow]:
+def make_ledger_rows(program: Program, most: int = MOST_PARTS) -> list[LedgerRow]:
     """The longest parts of the step, and one row for the others; their shares add up to 1."""
     parts = sorted(program.parts, key=lambda part: -part.time_s)
     shown = parts if len(parts) <= most + 1 else parts[:most]
     rows = []
-    for number, (part, colour) in enumerate(zip(shown, colours(shown), strict=True)):
+    for number, (part, colour) in enumerate(zip(shown, choose_colours(shown), strict=True)):
         fill = "·" if part.kind == IDLE else FILLS[number % len(FILLS)]
         calls = part.calls if part.calls and part.kind != IDLE else None
-        rows.append(LedgerRow(part_label(part), part.kind, calls, part.time_s, part.share, where(part), colour, fill))
+        rows.append(
+            LedgerRow(label_part(part), part.kind, calls, part.time_s, part.share, describe_place(part), colour, fill)
+        )
     others = parts[len(shown) :]
     if others:
         time_s, share = sum(part.time_s for part in others), sum(part.share for part in others)
@@ -125,32 +136,32 @@ def ledger_rows(program: Program, most: int = MOST_PARTS) -> list[LedgerRow]:
     return rows
 
 
-def _ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
+def _make_ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     """All parts; a terminal shows one row for the small ones, and the signs of its bar."""
-    every = ledger_rows(program, most=10**6)
+    every = make_ledger_rows(program, most=10**6)
     signs = [one.fill for one in few] + [""] * len(every)
     columns = (
         *(
-            words("part", least=18),
+            make_text_column("part", least=18),
             Column("kind", False, on=On.PAPER),
             Column("calls", spare=1),
             Column("time"),
         ),
-        *(Column("of step"), words("where", spare=2, least=24)),
+        *(Column("of step"), make_text_column("where", spare=2, least=24)),
     )
-    rows = [_ledger_row(one, sign) for one, sign in zip(every, signs, strict=False)]
+    rows = [_make_ledger_row(one, sign) for one, sign in zip(every, signs, strict=False)]
     folded = len(few) < len(every)
-    rest = _ledger_row(few[-1], few[-1].fill) if folded else None
+    rest = _make_ledger_row(few[-1], few[-1].fill) if folded else None
     most = len(few) - 1 if folded else 0
     return Table(columns, rows, filter="part, kind, place", most=most, cut_on=On.SCREEN, rest=rest)
 
 
-def _loops(program: Program) -> Iterator[Block]:
+def _make_loops_table(program: Program) -> Iterator[Block]:
     """The calls of a step that repeat, and those between them; nothing if none repeat."""
     if not program.stretches:
         return
     columns = (
-        words("loops in the step", least=18),
+        make_text_column("loops in the step", least=18),
         Column("repeats"),
         *(Column("time of one"), Column("busy", spare=1), Column("time"), Column("of step")),
     )
@@ -158,7 +169,7 @@ def _loops(program: Program) -> Iterator[Block]:
     rows = [
         Row(
             (
-                Cell(unit_words(one)),
+                Cell(describe_unit(one)),
                 Cell(units.count(one.repetitions), one.repetitions),
                 Cell(units.seconds(one.time_s), one.time_s),
                 Cell(units.percent(one.busy_time_s / one.time_s)),
@@ -172,7 +183,7 @@ def _loops(program: Program) -> Iterator[Block]:
     yield Table(columns, rows, filter="graph")
 
 
-def _ledger_row(one: LedgerRow, sign: str) -> Row:
+def _make_ledger_row(one: LedgerRow, sign: str) -> Row:
     return Row(
         (
             Cell(one.label, colour=one.colour, fill=sign),
@@ -185,42 +196,44 @@ def _ledger_row(one: LedgerRow, sign: str) -> Row:
     )
 
 
-def bar_rows(run: Run, most: int = MOST_IN_BAR) -> list[LedgerRow]:
+def list_bar_parts(run: Run, most: int = MOST_IN_BAR) -> list[LedgerRow]:
     """The step in few pieces for a picture: eager operators and copies are one piece each, and idle time comes last."""
-    program = step_of(run)
+    program = find_step(run)
     groups: dict[tuple[str, str], list[Part]] = {}
     for part in program.parts if program else ():
         merged = {EAGER: "eager", COPY: "copies"}.get(part.kind)
-        groups.setdefault((part.kind, merged or part_label(part)), []).append(part)
+        groups.setdefault((part.kind, merged or label_part(part)), []).append(part)
     rows = []
     for (kind, label), parts in groups.items():
         time_s, share = sum(part.time_s for part in parts), sum(part.share for part in parts)
         rows.append(LedgerRow(label, kind, None, time_s, share, "", "", ""))
     rows.sort(key=lambda row: (row.kind == IDLE, -row.time_s))
     shown = rows if len(rows) <= most else sorted(rows, key=lambda row: -row.time_s)[:most]
-    graphs = graph_colours(run)
+    graphs = choose_graph_colours(run)
     named = [
-        row._replace(colour=graphs.get(row.label) or palette.part_colour(row.kind)) for row in rows if row in shown
+        row._replace(colour=graphs.get(row.label) or palette.choose_part_colour(row.kind))
+        for row in rows
+        if row in shown
     ]
     rest = 1 - sum(row.share for row in named)
     others = LedgerRow("others", "", None, rest * (program.step_time_s if program else 0), rest, "", palette.MUTED, "")
     return [*named, others] if len(named) < len(rows) else named
 
 
-def graph_colours(run: Run) -> dict[str, str]:
+def choose_graph_colours(run: Run) -> dict[str, str]:
     """The colour of each compiled graph by its label."""
-    parts = parts_of(run, GRAPH)
-    return {part_label(part): colour for part, colour in zip(parts, colours(parts), strict=True)}
+    parts = list_parts(run, GRAPH)
+    return {label_part(part): colour for part, colour in zip(parts, choose_colours(parts), strict=True)}
 
 
-def idle_words(run: Run) -> str:
+def describe_idle_time(run: Run) -> str:
     """What idle time is on the device of the program, and how much of the step it is."""
     what = "no operator runs" if runs_on_host(run) else "the device is idle"
-    time_s = sum(part.time_s for part in parts_of(run, IDLE))
-    return f"idle: {what}, {units.seconds(time_s)} ({units.percent(idle_share(run))}) in all"
+    time_s = sum(part.time_s for part in list_parts(run, IDLE))
+    return f"idle: {what}, {units.seconds(time_s)} ({units.percent(compute_idle_share(run))}) in all"
 
 
-def colours(parts: Sequence[Part]) -> list[str]:
+def choose_colours(parts: Sequence[Part]) -> list[str]:
     """The colour of each part: one for each kind, and of the graphs several in turn."""
     graphs: dict[str, str] = {}
     found = []
@@ -229,11 +242,11 @@ def colours(parts: Sequence[Part]) -> list[str]:
             graphs.setdefault(part.label, palette.GRAPHS[len(graphs) % len(palette.GRAPHS)])
             found.append(graphs[part.label])
         else:
-            found.append(palette.part_colour(part.kind))
+            found.append(palette.choose_part_colour(part.kind))
     return found
 
 
-def part_label(part: Part) -> str:
+def label_part(part: Part) -> str:
     """Returns the part's name in tables: ``Block.forward``, ``aten.embedding``, ``idle: launching``."""
     label = names.clean(part.label)
     if part.kind == IDLE:
@@ -241,19 +254,19 @@ def part_label(part: Part) -> str:
     return f"copy: {label}" if part.kind == COPY else label.replace("::", ".", 1)
 
 
-def where(part: Part) -> str:
+def describe_place(part: Part) -> str:
     """Returns the line or the module of a part; of a graph how it is launched, of a collective what is hidden."""
     place = names.clean(place_words(part))
     if part.kind == IDLE and part.function:
-        return names.clean(spot_words(part))
+        return names.clean(describe_spot(part))
     if part.kind == GRAPH:
-        return launched(part.calls, part.replays, part.launches)
+        return describe_launches(part.calls, part.replays, part.launches)
     if part.kind == COLLECTIVE and part.hidden_s:
         return ", ".join(filter(None, [f"{units.seconds(part.hidden_s)} more is hidden", place]))
     return place
 
 
-def launched(calls: float, replays: float, launches: float) -> str:
+def describe_launches(calls: float, replays: float, launches: float) -> str:
     """Returns ``replays``, ``120 launches``, or ``3 of 4 replays``; empty where nothing is known to be launched."""
     if calls and replays >= calls:
         return "replays"
@@ -272,7 +285,7 @@ def rank_section(run: Run) -> Section:
         return Section("Ranks", ())
     columns = (
         *(
-            words("rank"),
+            make_text_column("rank"),
             Column("step"),
             Column("work"),
             Column("exposed collectives", short="exposed"),
@@ -281,7 +294,7 @@ def rank_section(run: Run) -> Section:
     )
     rows = [Row(tuple(_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
     table = Table(columns, rows, every=len(ranks), more="in tables/step.csv")
-    title = f"{len(ranks)} ranks; {rank_name(pace_setter(ranks))} sets the pace, and the parts are those of its step"
+    title = f"{len(ranks)} ranks; {rank_name(find_pace_setter(ranks))} sets the pace, and the parts are of its step"
     return Section("Ranks", (Sentence(f"{title}.", LEAD), table, Sentence(RANK_WORDS, NOTE)), quiet=True)
 
 
@@ -290,29 +303,29 @@ def _rank_cells(rank: RankSteps) -> Iterator[Cell]:
     hidden_s = sum(part.hidden_s for part in rank.parts if part.kind == COLLECTIVE)
     yield Cell(rank_name(rank))
     yield Cell(units.seconds(rank.step_time_s), rank.step_time_s)
-    for value in (work_s(rank), exposed_s(rank), hidden_s, idle_s(rank)) if known else (None,) * 4:
+    for value in (compute_work_s(rank), compute_exposed_s(rank), hidden_s, find_idle_s(rank)) if known else (None,) * 4:
         yield Cell(units.seconds(value), value)
 
 
 # --- the timeline -----------------------------------------------------------------------------------------------------
 
 
-def _lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry]) -> Iterator[Block]:
+def _make_lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry]) -> Iterator[Block]:
     if timeline is None or not timeline.intervals or timeline.time_s <= 0:
         return
-    colour_of = graph_colours(run)
+    colour_of = choose_graph_colours(run)
     lanes = tuple(
-        (lane, tuple(_interval(timeline, one, colour_of) for one in timeline.intervals if one.lane == lane))
-        for lane in lanes_of(timeline)
+        (lane, tuple(_make_interval(timeline, one, colour_of) for one in timeline.intervals if one.lane == lane))
+        for lane in list_lanes(timeline)
     )
     places = [tick / (TICKS - 1) for tick in range(TICKS)]
     ticks = tuple((place, units.seconds(timeline.time_s * place)) for place in places)
-    legend = tuple((colour, name) for name, colour in legend_of(timeline.intervals, colour_of))
+    legend = tuple((colour, name) for name, colour in make_legend(timeline.intervals, colour_of))
     whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
     step = units.seconds(run.program.step_time_s) if run.program is not None else ""
     slower = f"the profiler slows the host: without it a step takes {step}"
     yield Sentence(f"One profiled step{whose}, {units.seconds(timeline.time_s)}; {slower}.", NOTE, on=On.PAGE)
-    marks = tuple(_marks(timeline, entries))
+    marks = tuple(_list_marks(timeline, entries))
     yield TimelineChart(
         lanes, ticks, legend, f"Timeline of one profiled step{whose}", marks, timeline.time_s, on=On.PAGE
     )
@@ -320,20 +333,20 @@ def _lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry]) ->
     yield Sentence(f"{click}traces/step.trace.json.gz opens in Perfetto.", NOTE, on=On.PAGE)
 
 
-def _marks(timeline: StepTimeline, entries: Sequence[Entry]) -> Iterator[Mark]:
+def _list_marks(timeline: StepTimeline, entries: Sequence[Entry]) -> Iterator[Mark]:
     """The kernels of a timeline, each in the colour of its category."""
     rows = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     for one in timeline.kernels:
         entry = rows.get((one.graph, one.name))
-        colour = palette.category_colour(entry.kernel.category) if entry else palette.UNKNOWN
+        colour = palette.choose_category_colour(entry.kernel.category) if entry else palette.UNKNOWN
         spans = tuple((begin / timeline.time_s, (end - begin) / timeline.time_s) for begin, end in one.spans_s)
-        yield Mark(names.short(one.name, NAME_WIDTH), anchor(entry) if entry else "", colour, one.lane, spans)
+        yield Mark(names.short(one.name, NAME_WIDTH), name_anchor(entry) if entry else "", colour, one.lane, spans)
 
 
-def steps_over_time(program: Program) -> Iterator[Block]:
+def make_steps_plot(program: Program) -> Iterator[Block]:
     """The times of the steps in their order, and where the profiled ones are; nothing for a single step."""
     ranks = program.ranks
-    rank = pace_setter(ranks) if ranks else None
+    rank = find_pace_setter(ranks) if ranks else None
     if rank is None or len(rank.step_times_s) < 2:
         return
     numbers = rank.step_numbers or tuple(range(len(rank.step_times_s)))
@@ -347,7 +360,7 @@ def steps_over_time(program: Program) -> Iterator[Block]:
     if last <= first or high_s <= 0:
         return
 
-    def points(steps: Iterable[tuple[int, float]]) -> tuple[tuple[float, float], ...]:
+    def list_points(steps: Iterable[tuple[int, float]]) -> tuple[tuple[float, float], ...]:
         return tuple(((number - first) / (last - first), time_s / high_s) for number, time_s in steps)
 
     timed = list(zip(numbers, rank.step_times_s, strict=False))
@@ -355,12 +368,12 @@ def steps_over_time(program: Program) -> Iterator[Block]:
     used, others = timed[level], [*timed[: level.start], *timed[level.stop :]]
     step = units.seconds(program.step_time_s)
     series = (
-        Series(f"{len(used)} timed steps, of which the figures are made: {step}", STEP_COLOUR, points(used)),
-        Series(f"{len(others)} other timed steps", "muted", points(others)),
+        Series(f"{len(used)} timed steps, from which the figures are computed: {step}", STEP_COLOUR, list_points(used)),
+        Series(f"{len(others)} other timed steps", "muted", list_points(others)),
         Series(
             f"{len(profiled)} profiled steps, at their mean of {units.seconds(profiled_s)}",
             "bad",
-            points((number, profiled_s) for number in profiled),
+            list_points((number, profiled_s) for number in profiled),
         ),
     )
     shown = tuple(one for one in series if one.points)
@@ -368,33 +381,33 @@ def steps_over_time(program: Program) -> Iterator[Block]:
     yield Sparkline(title, shown, "0", units.seconds(high_s), (f"step {first}", f"step {last}"))
 
 
-def _interval(timeline: StepTimeline, one: Interval, colour_of: dict[str, str]) -> Stretch:
+def _make_interval(timeline: StepTimeline, one: Interval, colour_of: dict[str, str]) -> Stretch:
     length_s = one.end_s - one.start_s
     title = f"idle: {one.label}" if one.kind == IDLE else one.label
     said = f"{title} {units.seconds(length_s)}"
     return Stretch(
-        length_s / timeline.time_s, interval_colour(one, colour_of), title, said, one.start_s / timeline.time_s
+        length_s / timeline.time_s, choose_interval_colour(one, colour_of), title, said, one.start_s / timeline.time_s
     )
 
 
-def lanes_of(timeline: StepTimeline) -> list[str]:
+def list_lanes(timeline: StepTimeline) -> list[str]:
     """The lanes from top to bottom: the host, then the device's streams by their first interval."""
     found = dict.fromkeys(one.lane for one in sorted(timeline.intervals, key=lambda one: one.start_s))
     return sorted(found, key=lambda lane: lane != HOST_LANE)
 
 
-def interval_colour(one: Interval, colour_of: dict[str, str]) -> str:
+def choose_interval_colour(one: Interval, colour_of: dict[str, str]) -> str:
     """The colour of an interval; ``colour_of`` has those of the graphs by label."""
-    return colour_of.get(one.label, palette.PARTS[GRAPH]) if one.kind == GRAPH else palette.part_colour(one.kind)
+    return colour_of.get(one.label, palette.PARTS[GRAPH]) if one.kind == GRAPH else palette.choose_part_colour(one.kind)
 
 
-def legend_of(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[tuple[str, str]]:
+def make_legend(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[tuple[str, str]]:
     """The entries of a legend for these intervals: ``(name, colour)``."""
     kinds = {one.kind for one in intervals}
     graphs = [(names.end(names.clean(label), 28), colour) for label, colour in colour_of.items()]
     named = graphs if len(graphs) <= MOST_GRAPHS_NAMED else [("graphs", palette.PARTS[GRAPH])]
     kinds_shown = [*(kind for kind in _KIND_NAMES if kind in kinds), *sorted(kinds - {GRAPH, *_KIND_NAMES})]
-    others = [(_KIND_NAMES.get(kind) or names.clean(kind), palette.part_colour(kind)) for kind in kinds_shown]
+    others = [(_KIND_NAMES.get(kind) or names.clean(kind), palette.choose_part_colour(kind)) for kind in kinds_shown]
     return [*(named if GRAPH in kinds else []), *others]
 
 
@@ -410,17 +423,17 @@ NARROWEST = 0.001
 _COLOURS = {OWN: palette.PARTS["eager"], LIBRARY: "#cc79a7", TORCH: palette.PARTS["graph"], GENERATED: "#56b4e9"}
 
 
-def host_section(run: Run) -> Section:
+def make_host_section(run: Run) -> Section:
     """What the host does while the device waits; nothing if it was not sampled."""
-    program = step_of(run)
+    program = find_step(run)
     host = program.host if program is not None else None
     if program is None or host is None:
         return Section("", ())
     on_host = runs_on_host(run)
     if not host.stretches:
-        return Section("", (Sentence(few_words(host), NOTE, on=On.PAPER if on_host else On.EVERYWHERE),))
+        return Section("", (Sentence(describe_few_samples(host), NOTE, on=On.PAPER if on_host else On.EVERYWHERE),))
     title = "What the host does outside of operators" if on_host else "What the host does while the device waits"
-    blocks = (*_table(run, host), Sentence(cost_words(host, on_host=on_host), NOTE))
+    blocks = (*_make_host_table(run, host), Sentence(describe_sampling_cost(host, on_host=on_host), NOTE))
     note = f"the innermost function that ran, and the line of your program that called it; {_sum_words(run, host)}"
     return Section(title, blocks, short="Host", note=note)
 
@@ -428,24 +441,24 @@ def host_section(run: Run) -> Section:
 def _sum_words(run: Run, host: HostWork) -> str:
     """What all rows add up to, of the idle time of a step."""
     rows = units.seconds(sum(one.time_s for one in host.stretches))
-    idle = units.seconds(sum(part.time_s for part in parts_of(run, IDLE)))
+    idle = units.seconds(sum(part.time_s for part in list_parts(run, IDLE)))
     return f"all rows add up to the {idle} of idle time" if rows == idle else f"all rows: {rows} of {idle} of idle time"
 
 
-def _table(run: Run, host: HostWork) -> Iterator[Block]:
+def _make_host_table(run: Run, host: HostWork) -> Iterator[Block]:
     whole_s = run.program.step_time_s if run.program else 0.0
     if not host.stretches or not whole_s:
         return
     columns = (
-        *(words("function", least=18), Column("doing", False), Column("time"), Column("of step")),
-        words("line", spare=1, least=20),
+        *(make_text_column("function", least=18), Column("doing", False), Column("time"), Column("of step")),
+        make_text_column("line", spare=1, least=20),
     )
-    rows = [_row(one, whole_s) for one in host.stretches]
+    rows = [_make_host_row(one, whole_s) for one in host.stretches]
     yield Table(columns, rows, filter="function, line", most=MOST_LINES, cut_on=On.TERMINAL, more="in report.html")
 
 
-def _row(one: HostStretch, whole_s: float) -> Row:
-    line = line_words(one.source)
+def _make_host_row(one: HostStretch, whole_s: float) -> Row:
+    line = name_line(one.source)
     if one.source is not None and not line.endswith(f" {one.source.function}"):
         line = f"{line} {one.source.function}"
     code = f"`{names.end(one.source.code, MOST_CODE)}`" if one.source and one.source.code else ""
@@ -454,17 +467,17 @@ def _row(one: HostStretch, whole_s: float) -> Row:
             Cell(names.clean(one.function) or "-"),
             Cell(one.label),
             *(Cell(units.seconds(one.time_s), one.time_s), Cell(units.percent(one.time_s / whole_s))),
-            Cell(names.clean(line), notes=notes(code, on=On.PAPER)),
+            Cell(names.clean(line), notes=make_notes(code, on=On.PAPER)),
         )
     )
 
 
-def few_words(host: HostWork) -> str:
+def describe_few_samples(host: HostWork) -> str:
     """Says that the samples name no functions, because there are too few."""
     return f"Functions of the host are not named: {host.samples} samples in {host.steps} further steps are too few"
 
 
-def cost_words(host: HostWork, *, on_host: bool) -> str:
+def describe_sampling_cost(host: HostWork, *, on_host: bool) -> str:
     """What the samples are worth, and what they cost."""
     moments = "outside of operators" if on_host else "with the device idle"
     said = f"{host.samples} of {host.every} samples, in {host.steps} further steps, found the host {moments}"
@@ -480,19 +493,19 @@ def cost_words(host: HostWork, *, on_host: bool) -> str:
     )
 
 
-def flame_section(run: Run, trace: HostTrace | None) -> Section:
+def make_flame_section(run: Run, trace: HostTrace | None) -> Section:
     """The stacks of the host as a flame graph, for a page; nothing if it was not sampled."""
     profile = trace.profiles[0] if trace is not None and trace.profiles else None
-    if step_of(run) is None or trace is None or profile is None or sum(profile.weights) <= 0:
+    if find_step(run) is None or trace is None or profile is None or sum(profile.weights) <= 0:
         return Section("", ())
-    levels = flame_levels(profile, trace.shared.frames)
+    levels = list_flame_levels(profile, trace.shared.frames)
     name = f"{profile.name[:1].upper()}{profile.name[1:]}"
     caption = Sentence("traces/host.speedscope.json opens in speedscope.app, with every stack.", NOTE, on=On.PAGE)
     blocks = (FlameGraph(levels, f"Flame graph of the host: {name}"), caption) if levels else ()
     return Section("The host's functions", blocks, note=f"{name}: width is time", on=On.PAGE)
 
 
-def flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) -> tuple[tuple[Stretch, ...], ...]:
+def list_flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) -> tuple[tuple[Stretch, ...], ...]:
     """The bars of each level, from the outermost functions. A place that no frame has is left out."""
     whole_s = sum(profile.weights)
     stacks = sorted(zip(profile.samples, profile.weights, strict=False))
@@ -507,7 +520,7 @@ def flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) 
             if share >= NARROWEST and len(open_bars) < MOST_LEVELS and 0 <= place < len(frames):
                 while len(levels) <= len(open_bars):
                     levels.append([])
-                levels[len(open_bars)].append(_bar(frames[place], begin, share))
+                levels[len(open_bars)].append(_make_flame_bar(frames[place], begin, share))
 
     for stack, weight in stacks:
         shared = 0
@@ -520,7 +533,7 @@ def flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) 
     return tuple(map(tuple, levels))
 
 
-def _bar(frame: HostTraceFrame, left: float, share: float) -> Stretch:
+def _make_flame_bar(frame: HostTraceFrame, left: float, share: float) -> Stretch:
     place = f" {'/'.join(frame.file.split('/')[-2:])}:{frame.line}" if frame.file else ""
     name = names.clean(frame.name)
     return Stretch(share, _COLOURS.get(frame.owner, palette.MUTED), name, f"{name}{place} {units.percent(share)}", left)

@@ -409,7 +409,7 @@ def read_options(
     parser.add_argument("--check", action="store_true", help="compare the outputs with the reference; exit 1 if not")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if retargetable:  # read where the kernel is defined, which is before this
-        does = "keep the recorded properties of the device, in place of those of the GPU that this runs on"
+        does = "keep the recorded properties of the device, instead of the properties of the GPU on which this runs"
         parser.add_argument("--as-recorded", action="store_true", help=does)
     if on_gpu:
         does = "make one call for a profiler such as `ncu --profile-from-start off`, and print nothing"

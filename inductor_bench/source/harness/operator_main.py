@@ -43,7 +43,7 @@ SWITCHES: dict[str, tuple[str, str, str, tuple[Any, Any]]] = {
     "mkldnn_bf16": ("cpu", "mkldnn.matmul", "fp32_precision", ("none", "bf16")),
 }
 """The switches that decide which library kernels run, by their recorded names: the type of the device on which they
-decide, where ``torch.backends`` has them, and their values if they are off and on."""
+decide, their path in ``torch.backends``, and their values if they are off and on."""
 
 EXACTLY = {"matmul_tf32": False, "cudnn_tf32": False, "cudnn_benchmark": False, "mkldnn_bf16": False}
 """The switches of the call with which other calls are compared."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...messages import edit_requests as cases
 from ...source.harness.common import ALIGNMENT, Arguments, allocate, bind_arguments, build_arguments
 
@@ -64,7 +64,7 @@ class Arena:
         storages = self.storages(memory)
         device = str(memory.device)
         for index, storage in enumerate(self.launch["storages"]):
-            if device_of(storage["device"].partition(":")[0]).runs_on_host and not memory.is_cpu:
+            if find_device(storage["device"].partition(":")[0]).runs_on_host and not memory.is_cpu:
                 on_host = allocate(storage["size_bytes"], storage["alignment"], "cpu")
                 storages[index] = on_host.copy_(storages[index])
         return bind_arguments(self.launch, storages, device)
@@ -76,7 +76,7 @@ class Arena:
                 target.copy_(storage)
 
 
-def memory_file(path: str | Path, size: int, *, new: bool = False) -> torch.Tensor:
+def map_memory_file(path: str | Path, size: int, *, new: bool = False) -> torch.Tensor:
     """A file as bytes that are written through; with ``new`` it is made.
 
     Raises:
@@ -106,13 +106,13 @@ def make_values(launch: dict[str, Any], case: cases.EditCase, folder: str) -> li
         if storage.numel() < dtype.itemsize or not dtype.is_floating_point or "float4" in recorded["dtype"]:
             continue
         whole = storage[: storage.numel() // dtype.itemsize * dtype.itemsize]
-        numbers = _aligned(whole).view(dtype)
+        numbers = _align_data(whole).view(dtype)
         changed = change_values(numbers, case, index, was_recorded=recorded["values"]["kind"] == "recorded")
         whole.copy_(changed.view(torch.uint8))
     return made
 
 
-def _aligned(data: torch.Tensor) -> torch.Tensor:
+def _align_data(data: torch.Tensor) -> torch.Tensor:
     return data if data.storage_offset() % 16 == 0 and data.data_ptr() % 16 == 0 else data.clone()
 
 
@@ -155,17 +155,17 @@ def nudge_last_bit(storages: Sequence[torch.Tensor], launch: dict[str, Any], see
         if dtype not in (torch.float32, torch.float64) or storage.numel() < dtype.itemsize:
             continue
         whole = storage[: storage.numel() // dtype.itemsize * dtype.itemsize]
-        numbers = _aligned(whole).view(dtype)
+        numbers = _align_data(whole).view(dtype)
         signs = torch.randint(0, 2, (numbers.numel(),), generator=torch.Generator().manual_seed(seed + index))
         factor = 1 + (2 * signs - 1).to(dtype) * torch.finfo(dtype).eps
         whole.copy_((numbers * factor).view(torch.uint8))
 
 
-def covered_bytes(launch: dict[str, Any], places: Sequence[int]) -> list[torch.Tensor]:
+def find_covered_bytes(launch: dict[str, Any], places: Sequence[int]) -> list[torch.Tensor]:
     """For each storage which of its bytes belong to the arguments at these places, as bools."""
     masks = [torch.zeros(storage["size_bytes"], dtype=torch.uint8) for storage in launch["storages"]]
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
-    for view in (each for place in places for each in tensor_views(every[place])):
+    for view in (each for place in places for each in list_tensor_views(every[place])):
         mask, itemsize = masks[view["storage"]], view["itemsize"]
         if 0 in view["shape"]:
             continue
@@ -175,8 +175,8 @@ def covered_bytes(launch: dict[str, Any], places: Sequence[int]) -> list[torch.T
     return [mask.bool() for mask in masks]
 
 
-def tensor_views(item: dict[str, Any]) -> list[dict[str, Any]]:
+def list_tensor_views(item: dict[str, Any]) -> list[dict[str, Any]]:
     """The tensors of an encoded argument."""
     if item["kind"] == "tensor":
         return [item["tensor"]]
-    return [view for each in item.get("items") or () for view in tensor_views(each)]
+    return [view for each in item.get("items") or () for view in list_tensor_views(each)]

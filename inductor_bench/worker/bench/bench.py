@@ -24,15 +24,15 @@ import torch
 from ...devices.nvidia import Architecture
 from ...errors import InductorBenchError
 from ...messages import job_requests, kernel_requests
-from ...messages.job_requests import WorkerRequest, by_name, decode_request
+from ...messages.job_requests import WorkerRequest, decode_request, index_by_name
 from ...records.base import DeviceUse
 from ...records.code import Reference
 from ...records.run import Environment
 from ...source.harness.common import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint
 from ...source.harness.triton_definition import use_inductors_assembler
-from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, takes_alike
+from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, has_like_arguments
 from ...store import codec
-from ..device.machine import ClockWatch, describe_clocks, driver_of_current_gpu, find_use
+from ..device.machine import ClockWatch, describe_clocks, find_driver_of_current_gpu, find_use
 from ..device.nvidia_runtime import give_memory_back, is_memory_short
 from ..device.runtime import Timer, exclusive, on_wait
 from ..device.runtimes import NVIDIA_RUNTIME
@@ -103,7 +103,7 @@ def options(_: job_requests.TellOptions) -> dict[str, str]:
 
 
 def device_use(_: job_requests.FindDeviceUse) -> DeviceUse | None:
-    driver = driver_of_current_gpu()
+    driver = find_driver_of_current_gpu()
     return find_use(driver) if driver is not None else None
 
 
@@ -275,7 +275,7 @@ class Bench:
             **EditRunner(self._find).answers,
             **EditJudge(self._find).answers,
         }
-        self._requests = by_name(self._answers)
+        self._requests = index_by_name(self._answers)
 
     def answer(self, data: Any) -> Any:
         """Answers an encoded request, and returns the encoded answer.
@@ -334,7 +334,7 @@ class Bench:
             InductorBenchError: the kernels take different arguments.
         """
         kernel, against = self._kernels[request.number].kernel, self._kernels[request.against].kernel
-        if not takes_alike(kernel.launch, against.launch):
+        if not has_like_arguments(kernel.launch, against.launch):
             raise InductorBenchError("not compared with each other, because they take different arguments")
 
         def compare() -> kernel_requests.Checked:
@@ -397,7 +397,7 @@ class Bench:
         return self._use_memory(make)
 
     def measure(self, request: kernel_requests.Measure) -> kernel_requests.KernelTimes:
-        with ClockWatch(driver_of_current_gpu() if request.watch else None) as clock:
+        with ClockWatch(find_driver_of_current_gpu() if request.watch else None) as clock:
             measured = self._kernels[request.number].kernel.measure()
         seen = describe_clocks(clock.clocks, clock.highest_mhz)
         return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)

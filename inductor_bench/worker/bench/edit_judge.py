@@ -28,8 +28,8 @@ from ...messages.edit_requests import (
 from ...messages.job_requests import WorkerRequest
 from ...messages.kernel_requests import CompiledResources
 from ...source.harness.common import Arguments, bind_arguments, mutated_items
-from ..device.runtimes import runtime_of
-from .arena import FILLS, Arena, covered_bytes, make_values, memory_file, nudge_last_bit, tensor_views
+from ..device.runtimes import find_runtime
+from .arena import FILLS, Arena, find_covered_bytes, list_tensor_views, make_values, map_memory_file, nudge_last_bit
 from .joined_kernel import JoinedKernel
 from .loaded_kernel import LoadedKernel
 
@@ -73,13 +73,13 @@ class EditRunner:
     def run(self, request: RunCase) -> None:
         kernel = self._find(request.number)
         arena = Arena(kernel.launch)
-        before = memory_file(request.before, arena.size)
+        before = map_memory_file(request.before, arena.size)
         memory = self._memory.get(request.number)
         if memory is None:  # every case finds its arguments at the same addresses
-            memory = self._memory[request.number] = arena.allocate(device_of_kernel(kernel))
+            memory = self._memory[request.number] = arena.allocate(find_device_of_kernel(kernel))
         memory.copy_(before)
         run_kernel(kernel, arena, memory)
-        memory_file(request.after, arena.size, new=True).copy_(memory)
+        map_memory_file(request.after, arena.size, new=True).copy_(memory)
 
     def run_calls(self, request: RepeatCall) -> None:
         kernel = self._find(request.number)
@@ -89,10 +89,10 @@ class EditRunner:
         call = self._calls[request.number]
         for _ in range(request.count):
             call()
-        runtime_of(device_of_kernel(kernel).partition(":")[0]).synchronize()
+        find_runtime(find_device_of_kernel(kernel).partition(":")[0]).synchronize()
 
 
-def device_of_kernel(kernel: LoadedKernel) -> str:
+def find_device_of_kernel(kernel: LoadedKernel) -> str:
     """The device whose memory a kernel takes."""
     return str(getattr(kernel, "device", None) or getattr(getattr(kernel, "file", None), "device", "cpu"))
 
@@ -104,7 +104,7 @@ def run_kernel(kernel: LoadedKernel, arena: Arena, memory: torch.Tensor, moves: 
         kernel.compute_moved(arguments, moves)
     else:
         kernel.compute(arguments)
-    runtime_of(memory.device.type).synchronize()
+    find_runtime(memory.device.type).synchronize()
     arena.take_back(memory, arguments)
 
 
@@ -142,12 +142,12 @@ class EditJudge:
 
     def prepare(self, request: PrepareCase) -> str:
         kernel, case, roles = self._find(request.number), request.case, request.roles
-        arena, folder = Arena(kernel.launch), _folder_of(kernel)
+        arena, folder = Arena(kernel.launch), _find_folder(kernel)
         memory = arena.allocate("cpu")
         last = self._cases.get(request.number)
         values = make_values(kernel.launch, case, folder)
         self._fill_memory(memory, arena, values, case, roles, last)
-        memory_file(request.before, arena.size, new=True).copy_(memory)
+        map_memory_file(request.before, arena.size, new=True).copy_(memory)
         expected = self._run(kernel, arena, memory)
         if request.number not in self._repeats:
             self._repeats[request.number] = torch.equal(expected, self._run(kernel, arena, memory))
@@ -157,7 +157,7 @@ class EditJudge:
         moved = self._run(kernel, arena, nudged, case.seed)
         exact = self._find(request.exact) if request.exact is not None else None
         truth = self._truth(request.reference, exact, arena, memory, expected, roles)
-        home = _home(kernel, arena)
+        home = _choose_home(kernel, arena)
         self._cases[request.number] = _Case(
             arena, case, roles, memory.to(home), expected.to(home), moved.to(home), truth
         )
@@ -179,16 +179,16 @@ class EditJudge:
         for storage, value in zip(storages, values, strict=True):
             storage.copy_(value)
         stale = arena.storages(last.expected.cpu()) if last and case.fill == cases.FILL_STALE else None
-        for index in only_for(arena.launch, roles.output_only):
+        for index in keep_only_results(arena.launch, roles.output_only):
             if stale is not None:
                 storages[index].copy_(stale[index])
             else:
                 storages[index].fill_(FILLS[case.fill])
-        for index in only_for(arena.launch, roles.cleared):
+        for index in keep_only_results(arena.launch, roles.cleared):
             storages[index].zero_()
 
     def _run(self, kernel: LoadedKernel, arena: Arena, before: torch.Tensor, moves: int | None = None) -> torch.Tensor:
-        memory = arena.allocate(device_of_kernel(kernel))
+        memory = arena.allocate(find_device_of_kernel(kernel))
         memory.copy_(before)
         run_kernel(kernel, arena, memory, moves)
         return memory.cpu()
@@ -203,7 +203,7 @@ class EditJudge:
         roles: BufferRoles,
     ) -> Sequence[torch.Tensor | None]:
         """The results in float64, those that agree with the original."""
-        results = output_tensors(arena, expected, roles)
+        results = list_output_tensors(arena, expected, roles)
         if exact is not None:
             computed = compute_exact(exact, arena, before, roles)
             pairs = zip(computed, results, strict=True)
@@ -215,12 +215,12 @@ class EditJudge:
         computed = compute_reference(self._references[reference], arena.arguments(before.clone()))
         return [
             value if value is not None and agrees(value, result) else None
-            for value, result in zip(_nearest_computed(computed, results), results, strict=True)
+            for value, result in zip(_find_nearest_computed(computed, results), results, strict=True)
         ]
 
     def judge(self, request: JudgeCase) -> Judged:
         prepared = self._cases[request.number]
-        after = memory_file(request.after, prepared.arena.size).clone().to(prepared.expected.device)
+        after = map_memory_file(request.after, prepared.arena.size).clone().to(prepared.expected.device)
         seen = self._seen.get(request.number)
         self._seen[request.number] = after, prepared.expected
         judged = judge_memory(prepared, after)
@@ -235,25 +235,28 @@ class EditJudge:
 
     def _are_same(self, prepared: _Case, one: torch.Tensor, other: torch.Tensor) -> bool:
         """Whether two memories hold the same results, bit by bit."""
-        results = (output_tensors(prepared.arena, memory, prepared.roles) for memory in (one, other))
-        return all(_same_bytes(*pair) for pair in zip(*results, strict=True))
+        results = (list_output_tensors(prepared.arena, memory, prepared.roles) for memory in (one, other))
+        return all(_have_same_bytes(*pair) for pair in zip(*results, strict=True))
 
 
-def _home(kernel: LoadedKernel, arena: Arena) -> str:
+def _choose_home(kernel: LoadedKernel, arena: Arena) -> str:
     """Where the memory of a case is kept and compared: on the kernel's device, if it is no large share of that."""
-    return device_of_kernel(kernel) if arena.size <= MOST_BYTES_ON_DEVICE else CPU.type
+    return find_device_of_kernel(kernel) if arena.size <= MOST_BYTES_ON_DEVICE else CPU.type
 
 
-def _folder_of(kernel: LoadedKernel) -> str:
+def _find_folder(kernel: LoadedKernel) -> str:
     return str(getattr(kernel, "folder", None) or getattr(getattr(kernel, "file", None), "folder", "."))
 
 
-def only_for(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:
+def keep_only_results(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:
     """The storages whose tensors are all among the arguments at these places."""
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
-    inside = {view["storage"] for place in arguments for view in tensor_views(every[place])}
+    inside = {view["storage"] for place in arguments for view in list_tensor_views(every[place])}
     others = {
-        view["storage"] for place, item in enumerate(every) if place not in arguments for view in tensor_views(item)
+        view["storage"]
+        for place, item in enumerate(every)
+        if place not in arguments
+        for view in list_tensor_views(item)
     }
     return sorted(inside - others)
 
@@ -261,21 +264,21 @@ def only_for(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:
 # The results of a call.
 
 
-def result_places(launch: Mapping[str, Any], roles: BufferRoles) -> list[int]:
+def find_result_places(launch: Mapping[str, Any], roles: BufferRoles) -> list[int]:
     """The places of the arguments that hold results."""
     return [place for place in launch.get("mutated") or () if place not in roles.scratch]
 
 
-def output_tensors(arena: Arena, memory: torch.Tensor, roles: BufferRoles) -> list[torch.Tensor]:
+def list_output_tensors(arena: Arena, memory: torch.Tensor, roles: BufferRoles) -> list[torch.Tensor]:
     """The results of a call in the memory that it left behind."""
-    launch = {**arena.launch, "mutated": result_places(arena.launch, roles)}
+    launch = {**arena.launch, "mutated": find_result_places(arena.launch, roles)}
     bound = bind_arguments(arena.launch, arena.storages(memory), str(memory.device))
     every = [*bound.args, *bound.keywords.values()]
     assert len(mutated_items(launch)) == len(launch["mutated"])
     return [every[place] for place in launch["mutated"] if isinstance(every[place], torch.Tensor)]
 
 
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _have_same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)))
 
 
@@ -288,9 +291,9 @@ def judge_memory(prepared: _Case, after: torch.Tensor) -> Judged:
     if refused is not None:
         return refused
     found = Judged()
-    places = result_places(prepared.arena.launch, prepared.roles)
+    places = find_result_places(prepared.arena.launch, prepared.roles)
     tensors = [
-        output_tensors(prepared.arena, memory, prepared.roles)
+        list_output_tensors(prepared.arena, memory, prepared.roles)
         for memory in (after, prepared.expected, prepared.moved, prepared.before)
     ]
     for number, (place, truth) in enumerate(zip(places, prepared.truth, strict=True)):
@@ -313,7 +316,7 @@ def _explain(
 ) -> Judged:
     """A refused output with a closer reason, if there is one; ``before`` is what it held, if it is only written."""
     if before is not None:
-        kept = int((_bits(ours) == _bits(before)).logical_and(_bits(theirs) != _bits(before)).sum())
+        kept = int((_view_bits(ours) == _view_bits(before)).logical_and(_view_bits(theirs) != _view_bits(before)).sum())
         if kept and case.fill == cases.FILL_STALE:
             words = f"{kept} of {ours.numel()} elements still hold the results of the call before"
             return replace(judged, reason=cases.STALE, words=words)
@@ -323,7 +326,7 @@ def _explain(
     return judged
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def _view_bits(tensor: torch.Tensor) -> torch.Tensor:
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
@@ -336,26 +339,30 @@ def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
     for number, (now, then) in enumerate(zip(arena.guards(after), arena.guards(prepared.before), strict=True)):
         if not torch.equal(now, then):
             count = int((now != then).sum())
-            sides = [f"behind {_owner(launch, number - 1)}"] if number else []
-            sides += [f"before {_owner(launch, number)}"] if number < len(arena.places) else []
+            sides = [f"behind {_name_owner(launch, number - 1)}"] if number else []
+            sides += [f"before {_name_owner(launch, number)}"] if number < len(arena.places) else []
             return Judged(cases.OUTSIDE, f"{count} bytes {' or '.join(sides)} are overwritten: it writes out of bounds")
-    covered = covered_bytes(launch, launch.get("mutated") or ())
+    covered = find_covered_bytes(launch, launch.get("mutated") or ())
     pairs = zip(arena.storages(after), arena.storages(prepared.before), covered, strict=True)
     for index, (now, then, mask) in enumerate(pairs):
         changed = int((now != then)[~mask.to(now.device)].sum())
         if changed and not bool(mask.any()):
-            return Judged(cases.INPUTS, f"{changed} bytes of {_owner(launch, index)}, which is an input, are changed")
+            return Judged(
+                cases.INPUTS, f"{changed} bytes of {_name_owner(launch, index)}, which is an input, are changed"
+            )
         if changed:
             return Judged(
-                cases.OUTSIDE, f"{changed} bytes of {_owner(launch, index)} beside its results are overwritten"
+                cases.OUTSIDE, f"{changed} bytes of {_name_owner(launch, index)} beside its results are overwritten"
             )
     return None
 
 
-def _owner(launch: Mapping[str, Any], storage: int) -> str:
+def _name_owner(launch: Mapping[str, Any], storage: int) -> str:
     """The first argument whose memory a storage is, by its place."""
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
-    places = (place for place, item in enumerate(every) for view in tensor_views(item) if view["storage"] == storage)
+    places = (
+        place for place, item in enumerate(every) for view in list_tensor_views(item) if view["storage"] == storage
+    )
     return f"argument {next(places, '?')}"
 
 
@@ -366,7 +373,7 @@ class _Distance(NamedTuple):
     mean: float
 
 
-def distance(one: torch.Tensor, other: torch.Tensor, where: torch.Tensor) -> _Distance:
+def compute_distance(one: torch.Tensor, other: torch.Tensor, where: torch.Tensor) -> _Distance:
     """How far the elements of two tensors in float64 are apart, of those that are true in ``where``."""
     one, other = one[where], other[where]
     if not other.numel():
@@ -392,28 +399,36 @@ def judge_output(
         truth: the result in float64, if it is known.
     """
     if not (ours.is_floating_point() or ours.is_complex()):
-        stable = _bits(theirs) == _bits(moved)
-        wrong = int((_bits(ours) != _bits(theirs)).logical_and(stable).sum())
+        stable = _view_bits(theirs) == _view_bits(moved)
+        wrong = int((_view_bits(ours) != _view_bits(theirs)).logical_and(stable).sum())
         return Judged(cases.WRONG, f"{wrong} of {ours.numel()} elements are others") if wrong else Judged()
-    limits = _type_limits(ours.dtype)
-    wide = [_wide(each) for each in (ours, theirs, moved)]
+    limits = _find_type_limits(ours.dtype)
+    wide = [_widen_tensor(each) for each in (ours, theirs, moved)]
     mine, original, other = wide
-    stable = _kind(original) == _kind(other)
+    stable = _name_kind(original) == _name_kind(other)
     # Where the original is NaN, a sum in another order may overflow to an infinity.
-    lost = (_kind(original) == 2) & (_kind(mine) != 0)
-    differs = (_kind(mine) != _kind(original)).logical_and(stable).logical_and(~lost)
+    lost = (_name_kind(original) == 2) & (_name_kind(mine) != 0)
+    differs = (_name_kind(mine) != _name_kind(original)).logical_and(stable).logical_and(~lost)
     special = int(differs.logical_and(~_are_at_the_edge(mine, original, ours.dtype)).sum())
     if special:
-        what = "NaN or infinite where the original is not, or the other way round"
+        what = "NaN or infinite in elements in which the original is finite, or the other way round"
         return Judged(cases.SPECIAL, f"{special} of {ours.numel()} elements are {what}")
     finite = mine.isfinite() & original.isfinite() & other.isfinite()
     if truth is not None:
-        exact = _wide(truth).to(mine.device)
+        exact = _widen_tensor(truth).to(mine.device)
         finite = finite & exact.isfinite()
-        error, allowed, against = distance(mine, exact, finite), distance(original, exact, finite), "float64"
+        error, allowed, against = (
+            compute_distance(mine, exact, finite),
+            compute_distance(original, exact, finite),
+            "float64",
+        )
         factor, known = LIMIT_FACTOR, allowed.largest
     else:
-        error, allowed, against = distance(mine, original, finite), distance(other, original, finite), "original"
+        error, allowed, against = (
+            compute_distance(mine, original, finite),
+            compute_distance(other, original, finite),
+            "original",
+        )
         factor, known = UNSTABLE_FACTOR, None
     limit = max(factor * allowed.largest, limits.largest)
     mean_limit = max(factor * allowed.mean, limits.mean)
@@ -439,20 +454,20 @@ def _count_beyond(one: torch.Tensor, other: torch.Tensor, where: torch.Tensor, l
     return int(((one - other).abs() > limit * (other.abs() + other.square().mean().sqrt())).sum())
 
 
-def _type_limits(dtype: torch.dtype) -> _Distance:
+def _find_type_limits(dtype: torch.dtype) -> _Distance:
     real = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
     dtype = real.get(dtype, dtype)
     largest = FLOOR_ULPS.get(dtype, 1) * torch.finfo(dtype).eps
     return _Distance(largest, largest / 2)
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def _widen_tensor(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.to(torch.float32).to(torch.float64) if tensor.element_size() == 1 else tensor.to(torch.float64)
 
 
-def _kind(tensor: torch.Tensor) -> torch.Tensor:
+def _name_kind(tensor: torch.Tensor) -> torch.Tensor:
     """0 for a finite number, 1 and -1 for infinities, 2 for NaN."""
     kind = tensor.isinf().to(torch.int8) * tensor.nan_to_num(0.0, 1.0, -1.0).sign().to(torch.int8)
     return torch.where(tensor.isnan(), torch.full_like(kind, 2), kind)
@@ -511,26 +526,28 @@ def compute_exact(kernel: LoadedKernel, arena: Arena, before: torch.Tensor, role
         is_float = recorded["dtype"] == "float32"
         target.copy_(storage.clone().view(torch.float32).to(torch.float64).view(torch.uint8) if is_float else storage)
     run_kernel(kernel, wide, memory)
-    return output_tensors(wide, memory, roles)
+    return list_output_tensors(wide, memory, roles)
 
 
-def _nearest_computed(computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def _find_nearest_computed(
+    computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
     """For each result the computed tensor of as many elements that is nearest to it."""
     found: list[torch.Tensor | None] = []
     for result in results:
         near = [each.reshape(result.shape).to(result.device) for each in computed if each.numel() == result.numel()]
-        nearest = min(near, key=lambda each: _mean_distance(each, result), default=None)
+        nearest = min(near, key=lambda each: _compute_mean_distance(each, result), default=None)
         found.append(nearest)
     return found
 
 
-def _mean_distance(truth: torch.Tensor, result: torch.Tensor) -> float:
-    exact, rounded = _wide(truth), _wide(result)
-    return distance(rounded, exact, exact.isfinite() & rounded.isfinite()).mean
+def _compute_mean_distance(truth: torch.Tensor, result: torch.Tensor) -> float:
+    exact, rounded = _widen_tensor(truth), _widen_tensor(result)
+    return compute_distance(rounded, exact, exact.isfinite() & rounded.isfinite()).mean
 
 
 def agrees(truth: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether float64 results are those that a kernel computes with its own rounding."""
     if not result.is_floating_point():
         return False
-    return bool(_wide(truth).isfinite().any()) and _mean_distance(truth, result) < COARSE
+    return bool(_widen_tensor(truth).isfinite().any()) and _compute_mean_distance(truth, result) < COARSE

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...messages.kernel_requests import (
     CompiledResources,
@@ -29,12 +29,12 @@ from ...source.harness.common import (
 )
 from ...store import codec
 from ..device.runtime import Timer
-from ..device.runtimes import runtime_of
+from ..device.runtimes import find_runtime
 from .loaded_kernel import LoadedKernel, draw_on, find_values_folder, make_measured
 
 
 class JoinedKernel:
-    """The calls of a file that ``source.stretch_texts.joined_text`` wrote.
+    """The calls of a file that ``source.stretch_texts.join_parts`` wrote.
 
     Args:
         module: the imported file.
@@ -46,12 +46,12 @@ class JoinedKernel:
     def __init__(self, module: ModuleType, parts: Sequence[LoadedKernel]) -> None:
         self.recorded, self.folder, self._parts = (module.RECORDED, str(module.FOLDER), parts)
         self.launch: dict[str, Any] = self.recorded["launch"]
-        self.runtime = runtime_of(self.recorded["device_type"])
+        self.runtime = find_runtime(self.recorded["device_type"])
         on_host = self.runtime.device.runs_on_host
         self.device = "cpu" if on_host else f"cuda:{torch.cuda.current_device()}"
 
     def facts(self) -> VariantFacts:
-        language = "cpp" if device_of(self.recorded["device_type"]).runs_on_host else "triton"
+        language = "cpp" if find_device(self.recorded["device_type"]).runs_on_host else "triton"
         return VariantFacts(language, self.recorded["device_type"], codec.decode(RecordedFacts, self.recorded))
 
     def make_variant(self, change: VariantChange) -> LoadedKernel:

@@ -26,7 +26,7 @@ from torch._inductor.select_algorithm import ExternKernelCaller, TritonTemplateC
 from torch._inductor.virtualized import V
 from torch._subclasses import FakeTensorMode
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...records.retune import Config
 from ...source.harness.common import Arguments, tensors_in
@@ -77,7 +77,7 @@ class Choice:
                 getattr(template, request.kernel_name).precompile()
             elif request is not None:
                 request.precompile()
-        except _refusals() as error:
+        except _list_refusals() as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
             raise InductorBenchError(f"does not compile: {(lines or [type(error).__name__])[-1]}") from error
 
@@ -90,10 +90,10 @@ class Choice:
         """
         inputs, output = [view.of(tensors) for view in self.inputs], self.output.of([result])
         if self.module is not None:
-            return lambda: _with_layout_of(result, self.module.call([*self.caller.sym_input_values, *inputs])[0])
+            return lambda: _restore_layout(result, self.module.call([*self.caller.sym_input_values, *inputs])[0])
         if isinstance(self.caller, ExternKernelCaller) and not self.caller.has_out_variant:
             function = self.caller.to_callable()
-            return lambda: _with_layout_of(result, function(*inputs))
+            return lambda: _restore_layout(result, function(*inputs))
         launch = _on_current_stream(self.caller.bmreq, self.caller.bmreq.make_run_fn(*inputs, out=output))
 
         def run() -> torch.Tensor:
@@ -103,12 +103,12 @@ class Choice:
         return run
 
 
-def _with_layout_of(result: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+def _restore_layout(result: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     """A view of the tensor that a choice allocated, with the layout of the call's result."""
     return made.as_strided(result.shape, result.stride())
 
 
-def _refusals() -> tuple[type[Exception], ...]:
+def _list_refusals() -> tuple[type[Exception], ...]:
     triton = sys.modules.get("triton.compiler.errors")
     return (RuntimeError, OutOfResources, PTXASError, *([triton.CompilationError] if triton else []))
 
@@ -117,7 +117,7 @@ def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
     """A function like ``run`` that launches on the current stream."""
     if (
         isinstance(request, TritonBenchmarkRequest)
-        and not device_of(request.output_tensor_meta.device.type).runs_on_host
+        and not find_device(request.output_tensor_meta.device.type).runs_on_host
     ):
         return lambda: run(stream=torch.cuda.current_stream().cuda_stream)
     if isinstance(request, CUTLASSBenchmarkRequest) and isinstance(run, partial):
@@ -141,7 +141,7 @@ def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
 
 
 CORES_KEPT = 2
-"""Cores that are left to the process that times, which runs on meanwhile."""
+"""Cores that are left to the timing process, which runs at the same time."""
 
 PARSES_IN_THREADS = not (3, 11) <= sys.version_info < (3, 11, 9)
 """Whether this version of Python can parse in several threads. Otherwise choices are compiled on their use."""
@@ -164,14 +164,14 @@ def find_choices(
     name = f"{overload.namespace}.{overload._overloadpacket.__name__}"
     if not isinstance(result, torch.Tensor):
         return [], f"Inductor has no template for {name}"
-    keywords = {key: value for key, value in arguments.keywords.items() if key not in _output_names(overload)}
+    keywords = {key: value for key, value in arguments.keywords.items() if key not in _list_output_names(overload)}
     inputs = tensors_in([arguments.args, keywords])
-    graph, fakes = _graph_of(_functional_overload(overload), arguments.args, keywords)
+    graph, fakes = _make_graph(_find_functional_overload(overload), arguments.args, keywords)
     callers: list[Any] = []
     try:
-        with _lowering(graph, fakes, callers, exhaustive) as lowering:
+        with _lower_operator(graph, fakes, callers, exhaustive) as lowering:
             lowering.run(*fakes)
-            choices, why = _usable(lowering, callers, inputs, result, name)
+            choices, why = _keep_usable_choices(lowering, callers, inputs, result, name)
             choices = list(_compile_modules(choices))
     except torch.OutOfMemoryError:
         raise
@@ -180,19 +180,19 @@ def find_choices(
     return choices, why or ("" if choices else f"Inductor has no template for {name} with these arguments")
 
 
-def _output_names(overload: Any) -> list[str]:
+def _list_output_names(overload: Any) -> list[str]:
     return [item.name for item in overload._schema.arguments if item.is_out]
 
 
-def _functional_overload(overload: Any) -> Any:
+def _find_functional_overload(overload: Any) -> Any:
     """The overload that returns its result; ``overload`` itself if it has no ``out`` argument."""
-    if not _output_names(overload):
+    if not _list_output_names(overload):
         return overload
     name = overload._overloadname
     return getattr(overload._overloadpacket, "default" if name == "out" else name.removesuffix("_out"))
 
 
-def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[Any, list[Any]]:
+def _make_graph(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[Any, list[Any]]:
     """A graph of only the call, and fake tensors with the layouts of the call's tensors as its inputs."""
     graph, fakes = torch.fx.Graph(), []
 
@@ -219,7 +219,7 @@ def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple
 
 
 @contextlib.contextmanager
-def _lowering(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool) -> Iterator[Any]:
+def _lower_operator(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool) -> Iterator[Any]:
     """A graph to lower; its choices are collected in ``callers``, and Inductor continues with the first."""
     mode = fakes[0].fake_mode if fakes else FakeTensorMode()
 
@@ -238,7 +238,7 @@ def _lowering(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool
             yield lowering
 
 
-def _usable(
+def _keep_usable_choices(
     lowering: Any, callers: list[Any], inputs: list[Any], result: torch.Tensor, name: str
 ) -> tuple[list[Choice], str]:
     """The choices that can replace the call, and the reason if there are none."""
@@ -248,8 +248,8 @@ def _usable(
     made = {buffer.get_name() for buffer in lowering.operations[0].get_outputs()} if lowering.operations else set()
     if len(lowering.operations) != 1 or final.get_name() not in made:
         return [], f"Inductor computes {name} with several kernels here: no single template does the same"
-    shape, stride = _as_integers(final.get_size()), _as_integers(final.get_stride())
-    if shape != tuple(result.shape) or not _same_strides(shape, stride, result.stride()):
+    shape, stride = _make_integers(final.get_size()), _make_integers(final.get_stride())
+    if shape != tuple(result.shape) or not _have_same_strides(shape, stride, result.stride()):
         return [], f"Inductor's choices for {name} would write a result with another memory layout"
     places = {f"arg{index}": index for index in range(len(inputs))}
     configs = name_choices([caller for caller in callers if not _is_original_call(caller, name, inputs)])
@@ -261,7 +261,7 @@ def _usable(
         else:
             views = [ArgumentView(places[node]) for node in dict.fromkeys(node.get_name() for node in nodes)]
         layout = caller.layout
-        output = ArgumentView(0, _as_integers(layout.size), _as_integers(layout.stride), int(layout.offset))
+        output = ArgumentView(0, _make_integers(layout.size), _make_integers(layout.stride), int(layout.offset))
         choices.append(Choice(config, caller, tuple(views), output))
     return choices, ""
 
@@ -276,17 +276,17 @@ def _compile_modules(choices: list[Choice]) -> Iterator[Choice]:
             yield replace(choice, module=choice.caller._compile_for_benchmarking())
 
 
-def _as_integers(values: Sequence[Any]) -> tuple[int, ...]:
+def _make_integers(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
-def _same_strides(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+def _have_same_strides(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
     return all(size < 2 or first == second for size, first, second in zip(shape, one, other, strict=True))
 
 
 def _view(place: int, node: Any) -> ArgumentView:
     return ArgumentView(
-        place, _as_integers(node.get_size()), _as_integers(node.get_stride()), int(node.get_layout().offset)
+        place, _make_integers(node.get_size()), _make_integers(node.get_stride()), int(node.get_layout().offset)
     )
 
 
@@ -294,7 +294,7 @@ def _is_original_call(caller: Any, name: str, inputs: list[Any]) -> bool:
     """Whether a choice is the call itself, with the same inputs."""
     if not isinstance(caller, ExternKernelCaller) or caller.choice.name != name.partition(".")[2]:
         return False
-    return [_as_integers(node.get_size()) for node in caller.input_nodes] == [tuple(each.shape) for each in inputs]
+    return [_make_integers(node.get_size()) for node in caller.input_nodes] == [tuple(each.shape) for each in inputs]
 
 
 def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:
@@ -306,11 +306,11 @@ def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:
         done: Future[None] = Future()
         done.set_result(None)
         return done
-    return _threads().submit(_compile, choice, limit_s)
+    return _count_threads().submit(_compile, choice, limit_s)
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
+def _count_threads() -> ThreadPoolExecutor:
     """The threads that wait for compilations. The process pool cannot cancel jobs, so each gives it one at a time."""
     AsyncCompile.use_process_pool()  # makes the one pool; threads would make one each
     count = min(get_compile_threads(), len(os.sched_getaffinity(0)) - CORES_KEPT)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...messages.kernel_requests import (
     CompiledResources,
@@ -30,8 +30,8 @@ from ...source.harness.common import Arguments, tensors_in
 from ...source.harness.operator_main import Operator, count_bytes, count_flops, switched
 from ...store import codec
 from ..device.runtime import Timer, exclusive
-from ..device.runtimes import runtime_of
-from .loaded_kernel import draw_on, find_values_folder, make_measured, threads_of
+from ..device.runtimes import find_runtime
+from .loaded_kernel import draw_on, find_threads, find_values_folder, make_measured
 
 if TYPE_CHECKING:
     from .library_choices import Choice
@@ -163,10 +163,10 @@ class LibraryCandidates:
 
     def listed(self) -> LibraryConfigs:
         """The configurations of the call."""
-        now = library_config(self._operator.is_searched())
-        searches = "cudnn_benchmark" in device_of(self._operator.device).library_switches
+        now = make_library_config(self._operator.is_searched())
+        searches = "cudnn_benchmark" in find_device(self._operator.device).library_switches
         searchable = searches and self._operator.is_convolution()
-        calls = [library_config(search) for search in (False, True)] if searchable else []
+        calls = [make_library_config(search) for search in (False, True)] if searchable else []
         return LibraryConfigs(
             now=now,
             max=(*(call for call in calls if call != now), *(choice.config for choice in self._max)),
@@ -220,7 +220,7 @@ def _cancel(compilations: Mapping[int, Future[None]]) -> None:
         compilation.cancel()
 
 
-def library_config(searched: bool) -> Config:
+def make_library_config(searched: bool) -> Config:
     """The configuration of the call itself, with or without cuDNN's search for an algorithm."""
     return {"backend": "aten", "cudnn_benchmark": True} if searched else {"backend": "aten"}
 
@@ -229,14 +229,14 @@ def describe(operator: Operator) -> Described:
     """The facts of a call. ``config`` is empty on a CPU, where it needs the list of variants."""
     arguments = operator.make_arguments()
     return Described(
-        config={} if device_of(operator.device).runs_on_host else library_config(operator.is_searched()),
+        config={} if find_device(operator.device).runs_on_host else make_library_config(operator.is_searched()),
         flops=count_flops(operator, arguments),  # before the bytes, because this calls the operator
         moved_bytes=count_bytes(operator, arguments),
-        dtype=product_type(operator, arguments),
+        dtype=find_product_type(operator, arguments),
     )
 
 
-def product_type(operator: Operator, arguments: Arguments) -> str | None:
+def find_product_type(operator: Operator, arguments: Arguments) -> str | None:
     """The element type of products of these arguments: the first floating-point dtype, without ``torch.``.
 
     It is ``tf32`` or ``bfloat16`` if the device may compute float32 products in it under the switches that the file
@@ -246,7 +246,7 @@ def product_type(operator: Operator, arguments: Arguments) -> str | None:
     dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
     if dtype == "float32" and operator.switches().get("mkldnn_bf16") and not operator.is_convolution():
         return "bfloat16"
-    if not device_of(operator.device).has_tf32 or dtype != "float32":
+    if not find_device(operator.device).has_tf32 or dtype != "float32":
         return dtype
     library = torch.backends.cudnn if operator.is_convolution() else torch.backends.cuda.matmul
     with switched(operator.switches()):
@@ -265,13 +265,13 @@ class OperatorBenchKernel:
     """
 
     def __init__(self, recorded: dict[str, Any], folder: str, operator: operator_main.Operator | None = None) -> None:
-        if device_of(recorded["device_type"]).runs_on_host:
-            recorded = {**recorded, "threads": threads_of(recorded)}
+        if find_device(recorded["device_type"]).runs_on_host:
+            recorded = {**recorded, "threads": find_threads(recorded)}
         self.recorded, self.folder = recorded, folder
         self.operator = operator or open_operator(recorded, folder)
         self.others: LibraryCandidates | None = None
         self.launch = self.operator.launch
-        self.runtime = runtime_of(self.operator.device)
+        self.runtime = find_runtime(self.operator.device)
         self.tolerances: Mapping[str, float] = self.operator.tolerances()
 
     def facts(self) -> VariantFacts:

@@ -19,7 +19,7 @@ import torch
 
 from ...devices.nvidia import NVIDIA
 from ...devices.protocol import CPU
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...messages.kernel_requests import (
     Binary,
@@ -53,9 +53,9 @@ from ...source.harness.triton_definition import LAUNCH_OPTIONS
 from ...store import codec
 from ..device.cpu_runtime import CpuRaceTimer
 from ..device.runtime import Timer
-from ..device.runtimes import runtime_of
-from ..upstream.inductor import compiled_kernels, vector_widths
-from ..upstream.triton_compiler import compile_for_target, load_kernel, read_binary, tuning_values
+from ..device.runtimes import find_runtime
+from ..upstream.inductor import list_compiled_kernels, list_vector_widths
+from ..upstream.triton_compiler import compile_for_target, list_tuning_values, load_kernel, read_binary
 
 # The protocol of the kernels of standalone files in any language.
 
@@ -114,7 +114,7 @@ class LoadedKernel(Protocol):
         """The facts of the kernel that are known after it has run."""
 
 
-def threads_of(recorded: Mapping[str, Any]) -> int:
+def find_threads(recorded: Mapping[str, Any]) -> int:
     """The recorded number of threads of a kernel; this process's own number if none is recorded."""
     return recorded.get("threads") or OWN_THREADS
 
@@ -129,12 +129,12 @@ def find_values_folder(launch: dict[str, Any], folder: str) -> str | None:
 
 def make_measured(timing: dict[str, Any], zeros: dict[str, Any] | None) -> KernelTimes:
     """The message for a harness's times, and for the times with zeros as indices, if any."""
-    samples = _samples(timing)
-    with_zeros = _samples(zeros) if zeros else {}
+    samples = _list_samples(timing)
+    with_zeros = _list_samples(zeros) if zeros else {}
     return KernelTimes(samples["cold"], samples["warm"], timing.get("method", ""), with_zeros)
 
 
-def _samples(timing: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+def _list_samples(timing: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     """The samples in seconds of both states, in the order in which they were taken."""
     return {state: tuple(timing[state]["samples_s"]) for state in ("cold", "warm")}
 
@@ -194,13 +194,13 @@ def launch_key(kernel: LoadedKernel) -> str:
 
 def draw_on(device: str) -> Draw:
     """Draws for comparisons on a device. On a GPU each seed has one pattern, which all kernels of the process share."""
-    return draw_normal if device_of(device).runs_on_host else partial(_draw_shared, device)
+    return draw_normal if find_device(device).runs_on_host else partial(_draw_shared, device)
 
 
 def _draw_shared(device: str, count: int, seed: int) -> torch.Tensor:
     if count > PATTERN_ELEMENTS:
         return draw_normal(count, seed)
-    return _pattern_on(device, seed)[:count]
+    return _draw_pattern(device, seed)[:count]
 
 
 def draw_ahead() -> None:
@@ -218,7 +218,7 @@ def draw_ahead() -> None:
 
 
 @functools.lru_cache(maxsize=16)
-def _pattern_on(device: str, seed: int) -> torch.Tensor:
+def _draw_pattern(device: str, seed: int) -> torch.Tensor:
     return draw_normal(PATTERN_ELEMENTS, seed).to(device)
 
 
@@ -270,7 +270,7 @@ class Heuristics:
 
     def configs(self, **meta: Any) -> list[Config]:
         """The configurations of :meth:`kernel`."""
-        return [config_facts(config) for config in self.kernel(**meta).configs]
+        return [list_config_facts(config) for config in self.kernel(**meta).configs]
 
     def _value(self, node: ast.expr) -> Any:
         code = compile(ast.Expression(node), str(self._module.__file__), "eval")
@@ -322,7 +322,7 @@ def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[i
             {},
             "the model was compiled to be deterministic, and another config would change the order of its reduction",
         )
-    reached = tuning_values(kernel, make_config(now))
+    reached = list_tuning_values(kernel, make_config(now))
     limits = "its RSPLIT stays: all blocks must be resident at once" if "RSPLIT" in now else ""
     return {field: _filter_values(field, values, kind, kernel, now) for field, values in reached.items()}, limits
 
@@ -344,7 +344,7 @@ def _filter_values(field: str, values: tuple[int, ...], kind: str, kernel: Any, 
     return [value for value in values if low <= value <= high or value == now.get(field)]
 
 
-def config_facts(config: Any) -> Config:
+def list_config_facts(config: Any) -> Config:
     """A ``triton.Config`` as a mapping of block sizes and launch options."""
     unusual = {"num_ctas": 1, "maxnreg": None}
     options = {name: getattr(config, name, unusual.get(name)) for name in LAUNCH_OPTIONS}
@@ -355,7 +355,7 @@ def config_facts(config: Any) -> Config:
 
 
 def make_config(facts: Config) -> Any:
-    """The ``triton.Config`` of a mapping from :func:`config_facts`."""
+    """The ``triton.Config`` of a mapping from :func:`list_config_facts`."""
     import triton
 
     options = {name: facts[name] for name in LAUNCH_OPTIONS if name in facts}
@@ -379,8 +379,8 @@ class TritonBenchKernel:
         self.module, self.file = module, file or module.FILE
         self._heuristics = heuristics
         self.launch: dict[str, Any] = self.file.launch
-        self.now = config_facts(self.file.kernel.configs[0])
-        self.runtime = runtime_of(NVIDIA.type)
+        self.now = list_config_facts(self.file.kernel.configs[0])
+        self.runtime = find_runtime(NVIDIA.type)
 
     @property
     def heuristics(self) -> Heuristics:
@@ -461,7 +461,7 @@ class TritonBenchKernel:
         )
 
     def _read_compiled(self) -> CompiledKernel:
-        return compiled_kernels({"": self.file.kernel}).get("", CompiledKernel())
+        return list_compiled_kernels({"": self.file.kernel}).get("", CompiledKernel())
 
 
 def _launch_options(file: Any) -> dict[str, Any]:
@@ -481,7 +481,7 @@ class CppBenchKernel:
     tolerances: Mapping[str, float] = TOLERANCES
 
     def __init__(self, recorded: dict[str, Any], source: str, folder: str) -> None:
-        needs = {**recorded["cpp"], "threads": threads_of(recorded["cpp"])}
+        needs = {**recorded["cpp"], "threads": find_threads(recorded["cpp"])}
         self.recorded, self.source, self.folder = {**recorded, "cpp": needs}, source, folder
         self.kernel = cpp_main.CppKernel(self.recorded, source, folder)
         self.launch = self.kernel.launch
@@ -493,7 +493,7 @@ class CppBenchKernel:
             recorded=codec.decode(RecordedFacts, self.recorded),
             source=self.source,
             processors=cpp_main.usable_processors(),
-            vector_widths=tuple(vector_widths()),
+            vector_widths=tuple(list_vector_widths()),
         )
 
     def make_variant(self, change: VariantChange) -> CppBenchKernel:

@@ -17,7 +17,7 @@ from ...messages.observed import SETTLING, ComparedSteps
 from ...messages.variant_requests import TriedVariants
 from ...store import codec
 from .boundaries import Boundaries, CalledGraphs
-from .schedule import QUIET_STEPS, StepPlan, coordinator_of
+from .schedule import QUIET_STEPS, StepPlan, make_coordinator
 from .step_recording import StepClock
 
 Found = TypeVar("Found", ComparedSteps, TriedVariants)
@@ -39,7 +39,7 @@ class AlternatingSteps(ABC, Generic[Found]):
         self.found: Found = found
         self._path = folder / f"{os.getpid()}{suffix}"
         self._graphs = graphs
-        self._clock, self._coordinator = StepClock(), coordinator_of(os.environ, folder)
+        self._clock, self._coordinator = StepClock(), make_coordinator(os.environ, folder)
         self._plan: StepPlan | None = None
         self._quiet = -1
         self._last_s = self._step_s = 0.0

@@ -128,7 +128,7 @@ class OuterLoop:
             return
         self.iteration_s = self._times_s[-1] - self._times_s[-1 - period]
         last = self._recent.keys[-period:]
-        start = _first_of([cycle[0] for cycle in last], self._age)
+        start = _find_first([cycle[0] for cycle in last], self._age)
         self.is_found, self._loop = True, (*last[start:], *last[:start])
         self._place = (period - start) % period
 
@@ -279,8 +279,8 @@ class Pattern:
             period = self._recent.search()
         if period is None:
             return
-        run, last = length_of_run(self._recent.keys, period), self._recent.keys[-period:]
-        start = _first_of(last, self._first_seen)
+        run, last = find_length_of_run(self._recent.keys, period), self._recent.keys[-period:]
+        start = _find_first(last, self._first_seen)
         self.is_found, self._cycle = True, (*last[start:], *last[:start])
         self._last_cycle, self._run_begin = self._cycle, self._calls - run
         self._place, self._others, self.is_odd = (period - start) % period, 0, False
@@ -291,7 +291,7 @@ class Pattern:
         self.outer.note(self._cycle)
 
 
-def _first_of(keys: Sequence[Key], first_seen: Mapping[Key, int]) -> int:
+def _find_first(keys: Sequence[Key], first_seen: Mapping[Key, int]) -> int:
     """The place of the call at which the program began to repeat these calls."""
     ages = [first_seen.get(key, REMEMBERED) for key in keys]
     return min(range(len(keys)), key=lambda place: ages[place:] + ages[:place])
@@ -316,7 +316,7 @@ def find_period(keys: Sequence[Any]) -> int | None:
     return min(fits, default=None)
 
 
-def length_of_run(keys: Sequence[Key], period: int) -> int:
+def find_length_of_run(keys: Sequence[Key], period: int) -> int:
     """The number of the last keys that repeat with a period."""
     place = len(keys) - period
     while place and keys[place - 1] == keys[place - 1 + period]:

@@ -14,10 +14,10 @@ from ...errors import InductorBenchError
 from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
 from ...records.edit_pin import CPP, EditPin
 from ...source.module_reader import read_module
-from ...source.stretches import CallGroup, Replaced, StretchReader, code_of, replace_calls
+from ...source.stretches import CallGroup, Replaced, StretchReader, find_code, replace_calls
 from ...store.files import read_text
 from ..upstream import pinning
-from .edited_kernels import NOT_RUN, OWN_SOURCE, UNLIKE, attempt, function_of, unlike_states
+from .edited_kernels import NOT_RUN, OWN_SOURCE, UNLIKE, attempt, find_function, list_unlike_states
 
 OVERLAP = "another edit replaces one of its calls"
 _CALLED = "inductor_bench_edit_"
@@ -47,7 +47,7 @@ class EditedFunction:
         key = frozenset(one.place.name for one in self.active)
         if key not in self._codes:
             tree, name, line = replace_calls(self.text, [one.place for one in self.active])
-            self._codes[key] = code_of(tree, self.path, name, line)
+            self._codes[key] = find_code(tree, self.path, name, line)
         return self._codes[key]
 
 
@@ -121,7 +121,7 @@ class CallEdits:
                 continue
             place = Replaced(first, last, stretch, f"{_CALLED}{edit.kernel_id}_{first}", len(edit.arguments))
             _, name, line = replace_calls(text, [place])
-            owner = owners.get((name, line)) or EditedFunction(_function_of(module, name, line), text, path)
+            owner = owners.get((name, line)) or EditedFunction(_find_function(module, name, line), text, path)
             owners[name, line] = owner
             reason = OVERLAP if any(place.overlaps(other) for other in taken[name, line]) else ""
             compiled, failed = (None, reason) if reason else attempt(lambda: compile_call(edit, owner))  # noqa: B023
@@ -135,7 +135,7 @@ class CallEdits:
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
         """The states of edits whose calls this process makes with other sizes only, beside those that are known."""
-        return unlike_states([(edit, UNLIKE) for edit in self._unlike.values()], known)
+        return list_unlike_states([(edit, UNLIKE) for edit in self._unlike.values()], known)
 
 
 def _read(reader: StretchReader, first: int, last: int) -> CallGroup | None:
@@ -145,7 +145,7 @@ def _read(reader: StretchReader, first: int, last: int) -> CallGroup | None:
         return None
 
 
-def _function_of(module: ModuleType, name: str, line: int) -> FunctionType:
+def _find_function(module: ModuleType, name: str, line: int) -> FunctionType:
     """The function of a module that begins in a line."""
     owners = [vars(module), *(vars(one) for one in vars(module).values() if isinstance(one, type))]
     for function in (one for owner in owners for one in owner.values() if isinstance(one, FunctionType)):
@@ -158,4 +158,4 @@ def compile_call(edit: EditPin, owner: EditedFunction) -> Callable[..., Any]:
     """Compiles the kernel of an edit, and gives what launches it."""
     if edit.language == CPP:
         return pinning.compile_cpp_call(edit.arguments, edit.source)
-    return pinning.compile_triton_call(edit.source, function_of(edit), owner.text)
+    return pinning.compile_triton_call(edit.source, find_function(edit), owner.text)

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
 from ...records.edit_pin import TRITON, EditPin
-from ...source.edit_rules import has_same_decorators, template_choice
-from ...source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
+from ...source.edit_rules import find_template_choice, has_same_decorators
+from ...source.generated_text import compute_cpp_kernel_id, compute_family_id, compute_triton_kernel_id
 from ..upstream import pinning
 
 OWN_SOURCE = "Inductor's own source is in use"
@@ -105,29 +105,29 @@ class EditedSources:
         """
         if not self.holds(language):
             return None
-        kernel_id = triton_kernel_id(source) if language == TRITON else cpp_kernel_id(source)
+        kernel_id = compute_triton_kernel_id(source) if language == TRITON else compute_cpp_kernel_id(source)
         found = self._by_target.get((language, kernel_id))
         if found is None:
-            family = family_id(language, source, name)
+            family = compute_family_id(language, source, name)
             edits = [one for one in self._by_target.values() if one.language == language]
             alike = [one for one in edits if name == one.name or family == one.family_id]
-            self._unlike.update({one.kernel_id: (one, unlike_words(one, source)) for one in alike})
+            self._unlike.update({one.kernel_id: (one, describe_unlike_source(one, source)) for one in alike})
         return found
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
         """The states of edits whose kernels this process has with another source only, beside those that are known."""
-        return unlike_states(self._unlike.values(), known)
+        return list_unlike_states(self._unlike.values(), known)
 
 
-def unlike_words(edit: EditPin, source: str) -> str:
+def describe_unlike_source(edit: EditPin, source: str) -> str:
     """Why an edit does not fit a Triton or C++ source of the same name or kind."""
-    here = template_choice(source)
+    here = find_template_choice(source)
     if not edit.choice or here in ((), edit.choice):
         return UNLIKE
     return OTHER_CHOICE.format(here=", ".join(here), pattern=".*".join(edit.choice))
 
 
-def unlike_states(unlike: Iterable[tuple[EditPin, str]], known: Iterable[PinState]) -> list[PinState]:
+def list_unlike_states(unlike: Iterable[tuple[EditPin, str]], known: Iterable[PinState]) -> list[PinState]:
     """The states of edits that fit nothing in this process but in name or kind, with the reason of each, beside those
     that are known."""
     placed = {state.kernel_id for state in known}
@@ -151,31 +151,31 @@ def compile_triton(
         The work in another process, if there is any, and what makes the kernel; it has Inductor's own source, too, if
         the edited one does not compile.
     """
-    text = source_for(edit, name, source)
+    text = make_source(edit, name, source)
     tuned, failed = attempt(lambda: compile_source(text))
     own = compile_source(source) if compares or failed else None
 
     def join() -> EditedAutotuner:
-        compiled, reason = (None, failed) if failed else attempt(lambda: pinning.result_of(tuned))
+        compiled, reason = (None, failed) if failed else attempt(lambda: pinning.find_result(tuned))
         inductors = compile_source(source) if reason and own is None else own
         keeps = not reason and has_same_decorators(text, source)
-        return EditedAutotuner(edit, name, compiled, pinning.result_of(inductors), reason, keeps_config=keeps)
+        return EditedAutotuner(edit, name, compiled, pinning.find_result(inductors), reason, keeps_config=keeps)
 
     return getattr(own if failed else tuned, "future", None), join
 
 
-def source_for(edit: EditPin, name: str, replaced: str) -> str:
+def make_source(edit: EditPin, name: str, replaced: str) -> str:
     """The edited source of a Triton kernel for the place of another: with the name of that one, and what its caller
     relies on.
 
     That has the number of the device, for example, and each process of a program has its own device.
     """
-    text = re.sub(rf"\b{re.escape(function_of(edit))}\b", name, edit.source)
+    text = re.sub(rf"\b{re.escape(find_function(edit))}\b", name, edit.source)
     lines = {found[1]: found[0] for found in _META.finditer(replaced)}
     return _META.sub(lambda found: lines.get(found[1], found[0]), text)
 
 
-def function_of(edit: EditPin) -> str:
+def find_function(edit: EditPin) -> str:
     """The name of the function that an edited Triton source launches."""
     found = _FUNCTION.search(edit.source)
     return found[1] if found else edit.name

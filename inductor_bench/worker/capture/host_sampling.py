@@ -23,19 +23,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import CodeType, FrameType
 from typing import Protocol
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...records.evidence import (
     HostSamples,
 )
 from ..stack_tree import StackSample, StackTree
-from ..upstream.observing import before_captures
-from .step_recording import Moment, times_of, wait_for
+from ..upstream.observing import call_before_captures
+from .step_recording import Moment, compute_times, wait_for
 
 # The thread that looks.
 
 
 PERIOD_S = 0.005
-"""Seconds between two samples, where a sample is cheap."""
+"""Seconds between two samples, if a sample is cheap."""
 
 MOST_PERIOD_S = 0.1
 OWN_SHARE = 0.008
@@ -46,7 +46,7 @@ COSTS = 9
 """The number of last samples whose median cost counts: the first ones cost much more."""
 
 HANDOVER_S = 15e-6
-"""Seconds that a sample costs beside its own time: two threads change places twice."""
+"""Seconds that a sample costs in addition to its own time: two threads change places twice."""
 
 TURN_S = 20e-6
 """The switch interval while the sampler waits for its turn.
@@ -130,8 +130,8 @@ class HostSampler:
         self._collection = (0.0, 0.0)
         self._collection_waits = False
         self._costs: deque[float] = deque(maxlen=COSTS)
-        self._undo = before_captures(self._stop_asking_device) if query is not None else None
-        self._backward = _code_of("torch.autograd.graph", "_engine_run_backward")
+        self._undo = call_before_captures(self._stop_asking_device) if query is not None else None
+        self._backward = _find_code("torch.autograd.graph", "_engine_run_backward")
         self._thread = threading.Thread(target=self._run, name="inductor-bench-sampler", daemon=True)
         self._thread.start()
 
@@ -228,10 +228,10 @@ class HostSampler:
                 return True
 
     def _stack_of_the_steps(self) -> tuple[int, ...]:
-        stack = calls_of(self._ident)
+        stack = list_calls(self._ident)
         if stack and stack[0][0] is self._backward:
             beside = next((ident for ident in sys._current_frames() if self._is_of_backward(ident)), None)
-            stack = [*(calls_of(beside) if beside is not None else ()), *stack]
+            stack = [*(list_calls(beside) if beside is not None else ()), *stack]
         return self._noted(stack)
 
     def _noted(self, calls: Sequence[Call]) -> tuple[int, ...]:
@@ -263,19 +263,19 @@ class HostSampler:
             return
         self._collection = (begin_s, now_s)
         self.collected_s += now_s - begin_s
-        stack = self._noted(calls_above(iter((sys._getframe(1),))))
+        stack = self._noted(list_calls_above(iter((sys._getframe(1),))))
         both = (self._collection_waits, self._is_waiting())
         for waits in both:  # the device may run dry in between; then half of the time counts
             self._samples.append(StackSample((now_s - begin_s) / 2, waits, True, stack))
 
 
-def calls_of(ident: int) -> list[Call]:
+def list_calls(ident: int) -> list[Call]:
     """The calls that a thread is in, the innermost first; none if there is no such thread."""
     now = map(operator.itemgetter(ident), iter(sys._current_frames, None))
-    return calls_above(itertools.islice(now, 1))
+    return list_calls_above(itertools.islice(now, 1))
 
 
-def calls_above(innermost: Iterable[FrameType]) -> list[Call]:
+def list_calls_above(innermost: Iterable[FrameType]) -> list[Call]:
     """The calls of the first of these frames and of those that called it.
 
     All of them are read by one call of C code. Between two lines of Python the thread might run on, and frames that are
@@ -296,7 +296,7 @@ def calls_above(innermost: Iterable[FrameType]) -> list[Call]:
     return found
 
 
-def _code_of(module: str, function: str) -> CodeType | None:
+def _find_code(module: str, function: str) -> CodeType | None:
     return getattr(getattr(sys.modules.get(module), function, None), "__code__", None)
 
 
@@ -452,7 +452,7 @@ class HostSampling:
         blocks = [block for block in self._blocks if block]
         if len(self._blocks) < 2 or not self._blocks[1] or not wait_for([end for block in blocks for _, end in block]):
             return None
-        times = [tuple(_step_s(begin, end) for begin, end in block) for block in self._blocks]
+        times = [tuple(_compute_step_s(begin, end) for begin, end in block) for block in self._blocks]
         sampled = [time_s for block in times[1::2] for time_s in block]
         tree = StackTree(sampler.codes, graphs)
         tree.add(self._samples)
@@ -468,13 +468,13 @@ class HostSampling:
         )
 
 
-def _step_s(begin: Moment, end: Moment) -> float:
-    return times_of((begin, end)).window_s
+def _compute_step_s(begin: Moment, end: Moment) -> float:
+    return compute_times((begin, end)).window_s
 
 
 def _query_of(device: str) -> Callable[[], bool] | None:
     """Asks whether the current stream of this thread has nothing to do; ``None`` for a CPU."""
-    if device_of(device).runs_on_host:
+    if find_device(device).runs_on_host:
         return None
     import torch
 

@@ -90,7 +90,7 @@ class ProcessObserver:
             COMPILE_CACHE: upstream.cache_folder(),
         }
         try:
-            with _environment(variables):
+            with _make_environment(variables):
                 self._begin()
         except BaseException:
             self._leave()
@@ -104,7 +104,7 @@ class ProcessObserver:
         self._undo += [undo, *uncompiled.hear_compilations()]
         self._process = ObservedProcess(self._folder, self._make_steps)
         self._undo.append(self._process.begin(sys.modules[CODE_CACHE]))
-        self._undo_first = upstream.around_graph_calls(self._until_first)
+        self._undo_first = upstream.surround_graph_calls(self._until_first)
         self._undo.append(self._undo_first)
 
     def _make_steps(self, on_done: Callable[[], None]) -> StepObserver:
@@ -146,7 +146,7 @@ class ProcessObserver:
 
     def _add_earlier(self, process: ObservedProcess) -> str:
         """Adds the graphs that were compiled before the block, and says what is missing of them."""
-        loaded, known = upstream.loaded_modules(), process.paths
+        loaded, known = upstream.list_loaded_modules(), process.paths
         called = [os.path.realpath(one.path) for one in self._graphs.records if one.path]
         earlier = [path for path in dict.fromkeys(called) if path not in known]
         for path in earlier:
@@ -168,7 +168,7 @@ class ProcessObserver:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _make_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets variables in the block, which the parts of an observation read when they are made."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

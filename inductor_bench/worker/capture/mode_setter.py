@@ -72,7 +72,7 @@ class ModeSetter:
         if not own and not self.change.options:
             return {**keywords, "mode": self.change.mode, "options": None}
         given = {name: read_value(text) for name, text in self.change.options.items()}
-        options = {**own, **compiling.options_of_mode(self.change.mode, keywords.get("dynamic")), **given}
+        options = {**own, **compiling.list_options_of_mode(self.change.mode, keywords.get("dynamic")), **given}
         return {**keywords, "mode": None, "options": options}
 
     def _keep(self, reason: str, keywords: dict[str, Any]) -> dict[str, Any]:
@@ -111,14 +111,14 @@ class ModeSetter:
         self._is_measured = True
         import torch
 
-        from ..device.runtimes import runtime_of
+        from ..device.runtimes import find_runtime
 
         self.report = replace(
             self.report,
-            graph_breaks=compiling.graph_breaks(),
-            peak_memory_bytes=runtime_of(device).peak_memory_bytes(),
+            graph_breaks=compiling.count_graph_breaks(),
+            peak_memory_bytes=find_runtime(device).peak_memory_bytes(),
             threads=torch.get_num_threads(),
-            compiled_graphs=compiling.compiled_graphs(),
+            compiled_graphs=compiling.count_compiled_graphs(),
             configs=_hash_of_configs(self.modules),
         )
         self.save()
@@ -135,7 +135,7 @@ class ModeSetter:
 
 def _hash_of_configs(modules: Iterable[ModuleType]) -> str:
     """A hash of the configs of the Triton kernels that ran, in any order of the modules; empty without kernels."""
-    kernels = [kernel for module in modules for kernel in inductor.compiled_kernels(vars(module)).items()]
+    kernels = [kernel for module in modules for kernel in inductor.list_compiled_kernels(vars(module)).items()]
     texts = sorted(json.dumps([name, kernel.config], sort_keys=True) for name, kernel in kernels)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16] if texts else ""
 
@@ -151,7 +151,7 @@ def read_value(text: str) -> Any:
 
 
 active: list[ModeSetter] = []
-"""The setter of this process, where it has one."""
+"""The setter of this process, if it has one."""
 
 
 def install(torch: Any) -> None:

@@ -34,7 +34,7 @@ from ...messages.observed import (
     STEPS,
     VARIANTS,
     Observation,
-    requested,
+    read_request,
 )
 from ...records.code import Complaint, Launch
 from ...records.request import BreakdownRequest
@@ -73,7 +73,7 @@ class ObservedProcess:
         self, folder: Path, steps: Callable[[Callable[[], None]], StepObserver], *, only_steps: bool = False
     ) -> None:
         self._folder, self._only_steps, self._owner = folder, only_steps, os.getpid()
-        self._asked = requested()
+        self._asked = read_request()
         self._seen: list[ObservedModule] = []
         self.steps = steps(self.save_measured)
 
@@ -143,13 +143,13 @@ def observe(codecache: ModuleType) -> None:
     """Starts the observation in this process. ``codecache`` is torch's module of that name, just imported."""
     folder = Path(os.environ[CAPTURE_FOLDER])
     only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON) or bool(os.environ.get(VARIANTS))
-    process = ObservedProcess(folder, partial(_observer, folder), only_steps=only_steps)
+    process = ObservedProcess(folder, partial(_make_observer, folder), only_steps=only_steps)
     atexit.register(process.note_end)  # first, so that it comes after the handlers that save
     process.begin(codecache)
     save_at_exit(process.steps.finish, process.save_measured)
 
 
-def _observer(folder: Path, on_done: Callable[[], None]) -> StepObserver:
+def _make_observer(folder: Path, on_done: Callable[[], None]) -> StepObserver:
     """The observation of this process's steps, of all of its variants if it tries some."""
     if not os.environ.get(VARIANTS):
         return StepObserver(_choose_measurement(folder), on_done)
@@ -163,16 +163,16 @@ def _choose_measurement(folder: Path) -> Callable[[CalledGraphs], StepMeasuremen
     if os.environ.get(OBSERVE) != COMPARISON:
         return partial(measure_window, folder)
     from .pin_comparison import PinComparison
-    from .pinned import pinned_kernels
+    from .pinned import make_pinned_kernels
 
-    return lambda graphs: PinComparison(folder, graphs, pinned_kernels())
+    return lambda graphs: PinComparison(folder, graphs, make_pinned_kernels())
 
 
 def _save_pins() -> None:
     if os.environ.get(PINS):
-        from .pinned import pinned_kernels
+        from .pinned import make_pinned_kernels
 
-        pinned_kernels().save_applied()
+        make_pinned_kernels().save_applied()
 
 
 def observe_eager() -> None:
@@ -297,13 +297,13 @@ class ObservedModule:
 
         self._seen = replace(self._seen, live_error="")
 
-        from ..device.runtimes import runtime_of
-        from ..profile.module_profile import measure_run, with_details
+        from ..device.runtimes import find_runtime
+        from ..profile.module_profile import add_details, measure_run
         from ..profile.module_run import ModuleRun
 
-        device = _device_type(first.copies, self._source)
+        device = _find_device_type(first.copies, self._source)
         try:
-            with torch.no_grad(), runtime_of(device).preserve_random_state():
+            with torch.no_grad(), find_runtime(device).preserve_random_state():
                 run = ModuleRun(self._call, first.copies, first.changed())
                 recorded, error = self._record_values(run)  # first, because a run may write into its inputs
                 measured = measure_run(
@@ -315,7 +315,7 @@ class ObservedModule:
                     text=None,
                     module=self._module,
                 )
-                found = with_details(measured, self._module, run, are_inputs_random=False)
+                found = add_details(measured, self._module, run, are_inputs_random=False)
                 found = replace(found, recorded=recorded, values_error=error)
                 self._seen = replace(self._seen, live=codec.encode_sparse(found))
         except RECOVERABLE as error:
@@ -329,15 +329,15 @@ class ObservedModule:
         if not limit:
             return None, None
         from ..profile.module_run import record_values
-        from ..profile.recorder import without_nans
+        from ..profile.recorder import remove_nans
 
         recorded, error = record_values(self._module, run, self._stem.with_suffix(".values"), limit)
-        return without_nans(recorded or (), self._module, with_recorded=False) if recorded is not None else None, error
+        return remove_nans(recorded or (), self._module, with_recorded=False) if recorded is not None else None, error
 
     def save(self) -> None:
         """Writes the observations of this module, over those of an earlier call."""
         has_run = self._calls or not self._is_counted
-        kernels = inductor.compiled_kernels(vars(self._module)) if has_run else {}
+        kernels = inductor.list_compiled_kernels(vars(self._module)) if has_run else {}
         configs = {name: kernel.config for name, kernel in kernels.items()}
         seen = replace(self._seen, calls=self._calls if self._is_counted else None, configs=configs)
         _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(seen)))
@@ -384,7 +384,7 @@ def _describe(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
-def _device_type(values: list[Any], source: str) -> str:
+def _find_device_type(values: list[Any], source: str) -> str:
     """The type of the device that a module runs on: that of its inputs, or of what it allocates; else the CPU."""
     import torch
 

@@ -36,7 +36,7 @@ CHUNK_ELEMENTS = 1 << 25
 """Maximum number of elements that are compared at once, because they are compared in double precision."""
 
 
-def tolerance_of(dtype: torch.dtype, *, edited: bool = False) -> float:
+def find_tolerance(dtype: torch.dtype, *, edited: bool = False) -> float:
     """The relative difference that rounding explains for tensors of a type; 0 for whole numbers.
 
     Args:
@@ -49,7 +49,7 @@ def tolerance_of(dtype: torch.dtype, *, edited: bool = False) -> float:
     return known.get(dtype.to_real() if dtype.is_complex else dtype, COARSE_TOLERANCE)
 
 
-def coarsest_eps(values: Iterable[Any]) -> float:
+def find_coarsest_eps(values: Iterable[Any]) -> float:
     """The largest distance of 1 to the next number among the types of tensors; 0 if none has 16 bits or more."""
     tensors = (value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point())
     return max((torch.finfo(value.dtype).eps for value in tensors if value.itemsize > 1), default=0.0)
@@ -65,7 +65,7 @@ def are_meaningless(outputs: Iterable[Any]) -> bool:
     return bool(numbers) and not any(bool(torch.isfinite(each).any()) for each in numbers)
 
 
-def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
+def compute_relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """The norm of the difference relative to the norm of ``other``; the share of differing whole numbers.
 
     Infinite where only one of the tensors is finite at some place, or where they are not the same infinity.
@@ -91,7 +91,7 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 TF32_TOLERANCE = 1e-2
-"""Relative difference that rounding explains where products of float32 are computed in TF32."""
+"""The relative difference that rounding explains if products of float32 are computed in TF32."""
 
 MEANINGLESS = "they hold no finite number, with compilation and without; choose other inputs or weights"
 """Why outputs that are the same say nothing."""
@@ -125,7 +125,7 @@ class OutputComparison:
         self._precision, self._tf32 = precision, tf32
         self._outputs: list[torch.Tensor] | None = None
         self._error = ""
-        with _buffers_restored(function), autocast, torch.no_grad():
+        with _restore_buffers(function), autocast, torch.no_grad():
             try:
                 with runtime.preserve_random_state():
                     self._reference = _run(function, inputs, keywords)
@@ -145,7 +145,7 @@ class OutputComparison:
         def call(*inputs: Any, **keywords: Any) -> Any:
             output = compiled(*inputs, **keywords)
             if self._outputs is None:
-                self._outputs = _tensors(output)
+                self._outputs = _list_tensors(output)
             return output
 
         return call
@@ -166,7 +166,7 @@ class OutputComparison:
         for index, (found, expected) in enumerate(zip(outputs, self._reference, strict=True)):
             if found.shape != expected.shape or found.dtype != expected.dtype:
                 return DIFFERS, None, f"output {index} has another shape or type"
-            difference = relative_difference(found, expected)
+            difference = compute_relative_difference(found, expected)
             if math.isinf(difference):
                 return DIFFERS, None, f"not-a-number or infinity is in other elements of output {index}"
             if difference > self._tolerance(expected.dtype):
@@ -177,21 +177,21 @@ class OutputComparison:
     def _tolerance(self, dtype: torch.dtype) -> float:
         if self._precision is not None and dtype.is_floating_point:
             dtype = self._precision
-        return TF32_TOLERANCE if self._tf32 and dtype == torch.float32 else tolerance_of(dtype)
+        return TF32_TOLERANCE if self._tf32 and dtype == torch.float32 else find_tolerance(dtype)
 
 
 def _run(function: Call, inputs: Any, keywords: Any) -> list[torch.Tensor]:
     copied = torch.utils._pytree.tree_map(clone_input, (inputs, keywords))
-    return _tensors(function(*copied[0], **copied[1]))
+    return _list_tensors(function(*copied[0], **copied[1]))
 
 
-def _tensors(output: Any) -> list[torch.Tensor]:
+def _list_tensors(output: Any) -> list[torch.Tensor]:
     leaves = torch.utils._pytree.tree_leaves(output)
     return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 @contextmanager
-def _buffers_restored(function: Call) -> Iterator[None]:
+def _restore_buffers(function: Call) -> Iterator[None]:
     buffers = list(function.buffers()) if isinstance(function, torch.nn.Module) else []
     kept = [buffer.clone() for buffer in buffers]
     try:

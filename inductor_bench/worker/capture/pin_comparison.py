@@ -17,29 +17,29 @@ from typing import Any
 
 import torch
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedOutputs, ComparedStep, ComparedSteps
 from ...records.edit_pin import EditPin
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
 from ..device.machine import LoadWatch
 from ..device.runtime import DeviceRuntime
-from ..device.runtimes import runtime_of
-from ..upstream.inductor import clone_input, profiler_range
-from ..upstream.pinning import launcher_errors
+from ..device.runtimes import find_runtime
+from ..upstream.inductor import clone_input, open_profiler_range
+from ..upstream.pinning import list_launcher_errors
 from .alternation import AlternatingSteps
 from .boundaries import Boundaries, CalledGraphs
-from .output_comparison import are_meaningless, coarsest_eps, relative_difference, tolerance_of
+from .output_comparison import are_meaningless, compute_relative_difference, find_coarsest_eps, find_tolerance
 from .pinned import PinnedKernel, PinnedKernels, save_states
 from .schedule import StepPlan
-from .step_measurement import PROFILER_ERRORS, no_steps_yet, words_of
-from .step_recording import Moment, Recording, mark_boundary, times_of, wait_for
+from .step_measurement import PROFILER_ERRORS, describe_error, make_empty_steps
+from .step_recording import Moment, Recording, compute_times, mark_boundary, wait_for
 
 NOISE_FACTOR = 4.0
 """Outputs may differ by this factor more than two calls of the unchanged graph."""
 
 UNREPEATABLE = 0.1
-"""Relative difference between two calls without the pins from which a tensor is not compared. cuDNN's attention returns
-a seed and an offset that it does not write where it drops nothing."""
+"""A tensor that differs by at least this much between two calls without the pins is not compared. cuDNN's attention
+returns a seed and an offset, which it does not write if there is no dropout."""
 
 NOISE_ONLY = 0.5
 """The relative difference by which other roundings change a tensor that consists only of rounding errors."""
@@ -77,7 +77,7 @@ class OutputCheck:
         self.found: list[ComparedOutputs] = []
         self.dropped: list[str] = []
         self.changes: dict[str, str] = {}
-        self._pinned, self._runtime = pinned, runtime_of(device)
+        self._pinned, self._runtime = pinned, find_runtime(device)
         self._seen: set[str] = set()
 
     def call(self, path: str, original: Call, compiled: Any, inputs: Any) -> Any:
@@ -85,7 +85,7 @@ class OutputCheck:
         if path in self._seen:
             return original(compiled, inputs)
         self._seen.add(path)
-        reason = _why_not(inputs)
+        reason = _explain_not_compared(inputs)
         if reason:
             self.found.append(ComparedOutputs(path, reason=reason))
             return original(compiled, inputs)
@@ -93,9 +93,11 @@ class OutputCheck:
             found = self._compare(path, partial(_run_copy, original, compiled, inputs, self._runtime), len(inputs))
         except torch.OutOfMemoryError:
             found = ComparedOutputs(path, reason="no memory for a copy of the graph's inputs")
-        except launcher_errors() as error:
+        except list_launcher_errors() as error:
             traceback.print_exc()
-            found = ComparedOutputs(path, reason=f"a call with a copy of the graph's inputs failed: {words_of(error)}")
+            found = ComparedOutputs(
+                path, reason=f"a call with a copy of the graph's inputs failed: {describe_error(error)}"
+            )
         finally:
             self._pinned.use(False)
         self.found.append(found)
@@ -112,14 +114,14 @@ class OutputCheck:
                 tuned = run()
             except torch.OutOfMemoryError:
                 raise
-            except launcher_errors() as error:
+            except list_launcher_errors() as error:
                 traceback.print_exc()
                 return ComparedOutputs(
-                    path, math.inf, reason=f"a graph failed with the changed kernels: {words_of(error)}"
+                    path, math.inf, reason=f"a graph failed with the changed kernels: {describe_error(error)}"
                 )
             finally:
                 pins.use(False)
-            return worst_tensor(path, tuned, [again], own, rounding, partial(tolerance_of, edited=edited))[0]
+            return find_worst_tensor(path, tuned, [again], own, rounding, partial(find_tolerance, edited=edited))[0]
 
         edits = any(map(_is_edited, self._pinned.kernels))
         found = compare(self._pinned, edited=edits)
@@ -150,7 +152,7 @@ def _is_edited(kernel: PinnedKernel) -> bool:
     return isinstance(kernel.pin, EditPin)
 
 
-def _why_not(inputs: Iterable[Any]) -> str:
+def _explain_not_compared(inputs: Iterable[Any]) -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "the program is distributed, and other processes would have to repeat a graph's collectives"
     if any(isinstance(value, torch.Tensor) and value.layout != torch.strided for value in inputs):
@@ -199,42 +201,42 @@ class Rounding:
             return False
         tensors = [value for value in map(self._own.__getitem__, self._alike) if isinstance(value, torch.Tensor)]
         elements = sum(value.numel() for value in tensors)
-        usual = math.hypot(*map(_norm, tensors)) / math.sqrt(elements)
+        usual = math.hypot(*map(_compute_norm, tensors)) / math.sqrt(elements)
         own = self._own[place]
-        return difference * _norm(own) / math.sqrt(own.numel()) <= tolerance_of(own.dtype) * usual
+        return difference * _compute_norm(own) / math.sqrt(own.numel()) <= find_tolerance(own.dtype) * usual
 
     def _move(self) -> Sequence[float]:
         try:
-            rounded = self._run(coarsest=_coarsest_eps(self._own))
+            rounded = self._run(coarsest=_find_coarsest_eps(self._own))
         except torch.OutOfMemoryError:
             raise
-        except launcher_errors():
+        except list_launcher_errors():
             traceback.print_exc()
             return [0.0] * len(self._own)
-        return [_moved(one, other) for one, other in zip(rounded, self._own, strict=True)]
+        return [_compute_move(one, other) for one, other in zip(rounded, self._own, strict=True)]
 
 
-def _norm(value: torch.Tensor) -> float:
+def _compute_norm(value: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(value.detach(), dtype=torch.float32)) if value.is_floating_point() else 0.0
 
 
-def _moved(one: Any, other: Any) -> float:
+def _compute_move(one: Any, other: Any) -> float:
     if not isinstance(other, torch.Tensor) or one.shape != other.shape:
         return 0.0
-    return relative_difference(one, other)
+    return compute_relative_difference(one, other)
 
 
-def _coarsest_eps(values: Iterable[Any]) -> float:
-    """As ``coarsest_eps``, and at least that of TF32 or bfloat16 if the device may compute products in it."""
+def _find_coarsest_eps(values: Iterable[Any]) -> float:
+    """As ``find_coarsest_eps``, and at least that of TF32 or bfloat16 if the device may compute products in it."""
     known = list(values)
     floats = [value for value in known if isinstance(value, torch.Tensor) and value.is_floating_point()]
     backends: Any = torch.backends
     if not any(value.is_cuda for value in floats):
         in_bfloat16 = bool(floats) and backends.mkldnn.matmul.fp32_precision == "bf16"
-        return max(coarsest_eps(known), torch.finfo(torch.bfloat16).eps * in_bfloat16)
+        return max(find_coarsest_eps(known), torch.finfo(torch.bfloat16).eps * in_bfloat16)
     # A program that sets ``fp32_precision`` may not read ``allow_tf32``.
     libraries = (backends.cuda.matmul, backends.cudnn.conv)
-    return max(coarsest_eps(known), TF32_EPS * any(one.fp32_precision == "tf32" for one in libraries))
+    return max(find_coarsest_eps(known), TF32_EPS * any(one.fp32_precision == "tf32" for one in libraries))
 
 
 def _run_copy(
@@ -247,7 +249,7 @@ def _run_copy(
             for value in copies:
                 round_otherwise(value, coarsest)
         result = original(compiled, list(copies))
-    return [*copies, *_leaves(result)]
+    return [*copies, *_list_leaves(result)]
 
 
 def round_otherwise(value: Any, coarsest: float) -> None:
@@ -267,17 +269,17 @@ def round_otherwise(value: Any, coarsest: float) -> None:
     flat.mul_(torch.empty_like(flat).bernoulli_(0.5, generator=random).mul_(-unit).add_(1))
 
 
-def _leaves(result: Any) -> list[Any]:
+def _list_leaves(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def worst_tensor(
+def find_worst_tensor(
     path: str,
     tuned: Sequence[Any],
     again: Sequence[Sequence[Any]],
     own: Sequence[Any],
     rounding: Rounding,
-    tolerances: Callable[[torch.dtype], float] = tolerance_of,
+    tolerances: Callable[[torch.dtype], float] = find_tolerance,
 ) -> tuple[ComparedOutputs, int]:
     """The worst tensor, by its difference relative to its tolerance, and its place.
 
@@ -293,11 +295,11 @@ def worst_tensor(
     for place, (one, reference, *repeated) in enumerate(zip(tuned, own, *again, strict=True)):
         if not isinstance(reference, torch.Tensor) or reference.numel() == 0:
             continue
-        noise = max(_difference(value, reference) for value in repeated)
+        noise = max(_compute_difference(value, reference) for value in repeated)
         if noise > UNREPEATABLE:
             unrepeatable += 1
             continue
-        difference = _difference(one, reference)
+        difference = _compute_difference(one, reference)
         tolerance = max(tolerances(reference.dtype), NOISE_FACTOR * noise)
         if difference > tolerance and rounding.explains(place, difference, whole=not reference.is_floating_point()):
             rounded += 1
@@ -309,10 +311,10 @@ def worst_tensor(
     return replace(worst, tensors=tensors, unrepeatable=unrepeatable, rounding=rounded), where
 
 
-def _difference(one: Any, reference: torch.Tensor) -> float:
+def _compute_difference(one: Any, reference: torch.Tensor) -> float:
     """The relative difference; infinite where the shapes differ, which may depend on values, or where one is none."""
     fits = isinstance(one, torch.Tensor) and one.shape == reference.shape
-    return relative_difference(one, reference) if fits else math.inf
+    return compute_relative_difference(one, reference) if fits else math.inf
 
 
 # The steps of a comparison: how many there are, and which of them run the pins.
@@ -367,7 +369,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
     """
 
     def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels) -> None:
-        seen = no_steps_yet()
+        seen = make_empty_steps()
         super().__init__(folder, graphs, ComparedSteps(seen.pid, "", SETTLING, seen.rank), ".compared.json")
         self._pinned = pinned
         self._check: Any = None
@@ -392,7 +394,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
         """Calls a graph, and compares its outputs in the step for that."""
         if self._check is None:
-            with profiler_range(f"{GRAPH_CALL}{number}"):
+            with open_profiler_range(f"{GRAPH_CALL}{number}"):
                 return original(compiled, inputs)
         return self._check.call(self._graphs.records[number].path, original, compiled, inputs)
 
@@ -406,7 +408,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
 
     def _make_plan(self, begin: int) -> StepPlan:
         timed, profiled = count_steps(self._step_s)
-        if device_of(self._clock.device).runs_on_host:
+        if find_device(self._clock.device).runs_on_host:
             profiled = 0  # a step is what the device works
         return StepPlan(begin, begin + 1 + WARM_UP + timed, None, profiled)
 
@@ -447,7 +449,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         self._use(is_tuned(place))
         if place == WARM_UP:
             self._samples = []
-            if device_of(self._clock.device).runs_on_host:
+            if find_device(self._clock.device).runs_on_host:
                 self._load.begin(alone=False)
         self._moment = self._clock.read(number, time.perf_counter())
 
@@ -471,7 +473,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         except PROFILER_ERRORS as error:
             traceback.print_exc()
             self._recording, self._flags, self.is_recording = None, [], False
-            self.found = replace(self.found, notes=(*self.found.notes, f"The profiler failed: {words_of(error)}"))
+            self.found = replace(self.found, notes=(*self.found.notes, f"The profiler failed: {describe_error(error)}"))
             self._complete(DONE)
         finally:
             self.is_ours = False
@@ -530,7 +532,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
     def fail(self, error: BaseException) -> None:
         """Ends the comparison because of an error of its own."""
         self._use(False)
-        self.found = replace(self.found, error=words_of(error))
+        self.found = replace(self.found, error=describe_error(error))
         self._write(FAILED)
 
     def finish(self, boundaries: Boundaries) -> None:
@@ -544,5 +546,5 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
 
 
 def _describe(sample: _Sample) -> ComparedStep:
-    times = times_of([sample.begin, sample.end])
+    times = compute_times([sample.begin, sample.end])
     return ComparedStep(sample.tuned, times.steps_s[0])

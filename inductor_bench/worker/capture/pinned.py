@@ -29,8 +29,8 @@ from ...messages.observed import (
     PinState,
 )
 from ...records.edit_pin import CPP, TRITON, EditPin
-from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, factors
-from ...source.generated_text import cpp_kernel_id
+from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, list_factors
+from ...source.generated_text import compute_cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
@@ -75,7 +75,7 @@ class PinnedAutotuner:
     def state(self) -> PinState:
         launchers, config = self.autotuner.launchers, {}
         if len(launchers) == 1:
-            config = pinning.values_of(launchers[0].config)
+            config = pinning.read_config_values(launchers[0].config)
         if config == self.pin.config:
             state, reason = PINNED, ""
         elif self.tuned is None:
@@ -85,7 +85,7 @@ class PinnedAutotuner:
         else:
             state, reason = REPLACED, "Inductor chose another config after the pin"
         name = self.autotuner.fn.__name__
-        own = pinning.values_of(self.own[0].config) if self.own else {}
+        own = pinning.read_config_values(self.own[0].config) if self.own else {}
         return PinState(self.pin.kernel_id, self.pin.name, state, config, reason, event_name=name, own_config=own)
 
 
@@ -187,7 +187,7 @@ class PinnedCalls:
             if not self._taken:
                 raise
             traceback.print_exc()
-            self._failed, self._why_failed = self._taken, f"the code with it failed here: {_in_words(error)}"
+            self._failed, self._why_failed = self._taken, f"the code with it failed here: {_describe_error(error)}"
             for pin in self._failed:
                 self._note(pin, REFUSED, self._why_failed)
         graph_module.graph = graph
@@ -222,7 +222,7 @@ class PinnedCalls:
             if isinstance(error, _UnpinnedError):
                 self._tell(chosen.pins, REFUSED, str(error))
             else:
-                self._tell(chosen.pins or chosen.only, REFUSED, f"it failed here: {_in_words(error)}")
+                self._tell(chosen.pins or chosen.only, REFUSED, f"it failed here: {_describe_error(error)}")
             raise
         if chosen.pins:
             first = chosen.pins[0]
@@ -287,7 +287,7 @@ class _ChosenCall:
             return callers[:1]
         if not callers:
             raise _UnpinnedError
-        layouts = pinning.layouts_of(pinning.original_call(callers, self._near[0].operator))
+        layouts = pinning.list_layouts(pinning.find_original_call(callers, self._near[0].operator))
         self.pins = [pin for pin in self._near if layouts is not None and _has_layouts(pin, layouts)]
         if not self.pins:
             raise _UnpinnedError
@@ -298,25 +298,25 @@ class _ChosenCall:
         return [found]
 
 
-def _in_words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _find_near(pins: Iterable[LibraryPin], call: pinning.LoweredCall) -> list[LibraryPin]:
     """The pins of an operator for a call of these sizes and settings, however its inputs lie in memory."""
-    sizes = pinning.sizes_of(factors(call.operator, call.tensors))
+    sizes = pinning.list_sizes(list_factors(call.operator, call.tensors))
     near = [pin for pin in pins if [(one.dtype, one.shape) for one in pin.inputs] == sizes]
     if not near:
         return near
-    settings = pinning.settings_of(call.operator, call.settings)
-    return [pin for pin in near if pinning.settings_of(call.operator, pin.settings) == settings]
+    settings = pinning.list_settings(call.operator, call.settings)
+    return [pin for pin in near if pinning.list_settings(call.operator, pin.settings) == settings]
 
 
 def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
     """Whether a call's inputs lie in memory as a pin's."""
     if pin.operator == CONVOLUTION and len(layouts[0].shape) != len(pin.inputs[0].shape):
         return layouts[0].stride[-1] == pin.inputs[0].stride[1] == 1
-    return tuple(factors(pin.operator, layouts)) == pin.inputs
+    return tuple(list_factors(pin.operator, layouts)) == pin.inputs
 
 
 # The pins of this process: reads them, puts them into kernels as these are made, and writes what became of them.
@@ -421,15 +421,15 @@ class PinnedKernels:
         """Adds the pin to the configurations of a new kernel, or puts it in their place."""
         if not autotuner.configs or getattr(autotuner.fn, "src", None) is None:
             return
-        place = self._places.get(pinning.kernel_key(autotuner))
+        place = self._places.get(pinning.make_kernel_key(autotuner))
         if place is None:
             return
         own, values = autotuner.configs, self.pins.triton_pins[place].config
-        pinned = pinning.with_values(own[0], values)
+        pinned = pinning.set_config_values(own[0], values)
         setattr(autotuner, PIN, place)
         if not self.compares:
             autotuner.configs = [pinned]
-        elif all(pinning.values_of(config) != values for config in own):
+        elif all(pinning.read_config_values(config) != values for config in own):
             autotuner.configs = [*own, pinned]
             setattr(autotuner, ADDED, True)
         setattr(autotuner, pinning.FALLBACK, own)
@@ -450,8 +450,10 @@ class PinnedKernels:
     @staticmethod
     def _take_added(autotuner: Any, pin: TritonPin) -> Any:
         """Removes the added pin before Inductor chooses among its own configurations; returns its compiled result."""
-        autotuner.configs = [one for one in autotuner.configs or () if pinning.values_of(one) != pin.config] or None
-        found = [one for one in autotuner.compile_results if pinning.values_of(one.config) == pin.config]
+        autotuner.configs = [
+            one for one in autotuner.configs or () if pinning.read_config_values(one) != pin.config
+        ] or None
+        found = [one for one in autotuner.compile_results if pinning.read_config_values(one.config) == pin.config]
         autotuner.compile_results = [one for one in autotuner.compile_results if one not in found]
         return found[0] if found else None
 
@@ -459,10 +461,10 @@ class PinnedKernels:
         """The launcher of a pin, and the reason where there is none."""
         try:
             if taken is not None:
-                launcher = pinning.launcher_of(autotuner, taken)
+                launcher = pinning.make_launcher(autotuner, taken)
             else:
                 launcher = pinning.find_launcher(autotuner, pin.config, keep=self.compares)
-        except pinning.launcher_errors() as error:
+        except pinning.list_launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
         pinning.settle(launcher.config)
         return launcher, ""
@@ -483,7 +485,7 @@ class PinnedKernels:
     # C++ kernels
 
     def _compile_cpp(self, original: pinning.CppCompile, compiler: Any, types: list[str], source: str) -> Any:
-        pin = self._edits.find(CPP, source) or self._cpp.get(cpp_kernel_id(source))
+        pin = self._edits.find(CPP, source) or self._cpp.get(compute_cpp_kernel_id(source))
         if pin is None:
             return original(compiler, types, source)
         with pinning.compiled_with(pin.options if isinstance(pin, CppPin) else {}):
@@ -491,7 +493,7 @@ class PinnedKernels:
         own = original(compiler, types, source) if self.compares else None
 
         def place() -> Any:
-            function, reason = (None, failed) if failed else attempt(lambda: pinning.result_of(tuned))
+            function, reason = (None, failed) if failed else attempt(lambda: pinning.find_result(tuned))
             spare = original(compiler, types, source) if reason and own is None else own
             return self._place_cpp(pin, function, spare, reason)
 
@@ -499,13 +501,13 @@ class PinnedKernels:
 
     def _place_cpp(self, pin: CppPin | EditPin, function: Any, own: Any, reason: str) -> Any:
         """What a module calls: Inductor's own kernel where the pin does not compile, for the ``reason``."""
-        kernel = PinnedCppKernel(pin, function, pinning.result_of(own) if own is not None else None, reason)
+        kernel = PinnedCppKernel(pin, function, pinning.find_result(own) if own is not None else None, reason)
         self.kernels.append(kernel)
         return kernel if self.compares or isinstance(pin, EditPin) else kernel.current
 
 
 def _find_refusal(pins: Pins) -> str:
-    torch, triton = pinning.versions()
+    torch, triton = pinning.read_versions()
     if torch != pins.torch:
         return f"{pins.words} are for torch {pins.torch}, and this is torch {torch}"
     if pins.need_gpu and triton != pins.triton:
@@ -514,7 +516,7 @@ def _find_refusal(pins: Pins) -> str:
 
 
 @functools.cache
-def pinned_kernels() -> PinnedKernels:
+def make_pinned_kernels() -> PinnedKernels:
     """The pinned kernels of this process, by the file that the environment names."""
     pinned = PinnedKernels(codec.decode(Pins, read_json(Path(os.environ[PINS]))))
     owner = os.getpid()
@@ -530,12 +532,12 @@ def pinned_kernels() -> PinnedKernels:
 def try_pinning(adjust: Callable[[PinnedKernels], None]) -> None:
     """Adjusts the kernels of this process. A failure costs the pins, and no program."""
     try:
-        adjust(pinned_kernels())
+        adjust(make_pinned_kernels())
     except Exception:  # another version of Inductor may fail in any way
         traceback.print_exc()
 
 
-def gpu_name() -> str:
+def name_gpu() -> str:
     """The name of the GPU that torch uses; empty without one."""
     import torch
 

@@ -226,12 +226,12 @@ def build_transformers(name: str, batch_size: int, training: bool) -> Example:
     if re.search(_PADDED_POSITIONS, SUITE_NAMES.get(name, name)):
         config.max_position_embeddings += config.pad_token_id + 1
     model = model_class(config)  # type: ignore[misc]
-    keywords = _transformers_inputs(name, model, config, batch_size)
-    labels = _transformers_labels(type(model).__name__, keywords, config) if training else {}
+    keywords = _make_transformers_inputs(name, model, config, batch_size)
+    labels = _make_transformers_labels(type(model).__name__, keywords, config) if training else {}
     return Example(model, (), {**keywords, **labels}, (lambda output: output.loss) if labels else None)
 
 
-def _transformers_inputs(name: str, model: Any, config: Any, batch_size: int) -> dict[str, Any]:
+def _make_transformers_inputs(name: str, model: Any, config: Any, batch_size: int) -> dict[str, Any]:
     import torch
 
     main = model.main_input_name
@@ -257,7 +257,7 @@ def _transformers_inputs(name: str, model: Any, config: Any, batch_size: int) ->
     return {main: tokens}
 
 
-def _transformers_labels(name: str, keywords: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
+def _make_transformers_labels(name: str, keywords: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
     """The keyword arguments that make the model compute its own loss; empty where they are unknown."""
     import torch
 
@@ -307,10 +307,10 @@ def run_program(request: BreakdownRequest) -> None:
     """
     import torch
 
-    from ..device.runtimes import best_device_type, open_device
+    from ..device.runtimes import find_best_device_type, open_device
 
     torch.manual_seed(request.seed or 0)
-    device = request.device or best_device_type()
+    device = request.device or find_best_device_type()
     runtime, place = open_device(device)
     training = request.training
     shared = SharedDevice()
@@ -331,14 +331,14 @@ def run_program(request: BreakdownRequest) -> None:
     if isinstance(function, torch.nn.Module):
         function.train(training)
     precision: AbstractContextManager[Any] = torch.autocast(
-        place.type, dtype=_dtype(request.amp), enabled=request.amp is not None
+        place.type, dtype=_find_dtype(request.amp), enabled=request.amp is not None
     )
     comparison = _compare(function, inputs, keywords, runtime, precision, request)
     compiled: Callable[..., Any] = torch.compile(function, mode=request.mode, dynamic=request.dynamic)
     if comparison is not None:
         compiled = comparison.noting(compiled)
 
-    optimizer = _optimizer(function, request.optimizer) if training and request.optimizer else None
+    optimizer = _make_optimizer(function, request.optimizer) if training and request.optimizer else None
 
     def run() -> None:
         if training:
@@ -346,7 +346,7 @@ def run_program(request: BreakdownRequest) -> None:
                 optimizer.zero_grad()
             with precision:
                 value = loss(compiled(*inputs, **keywords))
-            _backward(value)
+            _run_backward(value)
             if optimizer is not None:
                 optimizer.step()
         else:
@@ -374,7 +374,7 @@ def _compare(
         return None
     from .output_comparison import OutputComparison
 
-    precision = _dtype(request.amp) if request.amp else None
+    precision = _find_dtype(request.amp) if request.amp else None
     return OutputComparison(
         function, inputs, keywords, runtime, autocast=autocast, precision=precision, tf32=TF32 in change.switches
     )
@@ -394,7 +394,7 @@ def _run_steps(run: Callable[[], None]) -> None:
         step_marks.step()
 
 
-def _optimizer(function: Any, name: str) -> torch.optim.Optimizer | None:
+def _make_optimizer(function: Any, name: str) -> torch.optim.Optimizer | None:
     """The optimizer of a module's parameters; ``None`` without any."""
     import torch
 
@@ -403,7 +403,7 @@ def _optimizer(function: Any, name: str) -> torch.optim.Optimizer | None:
     return made(parameters, lr=LEARNING_RATE) if parameters else None
 
 
-def _backward(loss: torch.Tensor) -> None:
+def _run_backward(loss: torch.Tensor) -> None:
     if not loss.requires_grad:
         raise InductorBenchError(
             "the factory's output needs no gradient, so there is nothing to train", "use --inference"
@@ -460,7 +460,7 @@ def _sum_of_means(output: Any) -> torch.Tensor:
     return torch.stack(values).sum()
 
 
-def _dtype(amp: str | None) -> torch.dtype:
+def _find_dtype(amp: str | None) -> torch.dtype:
     import torch
 
     names = {"float16": torch.float16, "fp16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16}

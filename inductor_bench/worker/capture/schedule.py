@@ -89,7 +89,7 @@ class Follower(StepCoordinator):
         return self._plan
 
 
-def coordinator_of(environment: Mapping[str, str], folder: Path) -> StepCoordinator:
+def make_coordinator(environment: Mapping[str, str], folder: Path) -> StepCoordinator:
     """The coordinator of this process, by the variables that launchers of distributed programs set."""
     rank, ranks = environment.get("LOCAL_RANK", ""), environment.get("LOCAL_WORLD_SIZE", "")
     if not rank.isdigit() or not ranks.isdigit() or int(ranks) < 2:

@@ -24,7 +24,7 @@ GRAPH_COMPILER = "torch._inductor.compile_fx"
 PROVENANCE = "torch._inductor.debug"
 TRITON_KERNELS = "torch._inductor.codegen.triton"
 EAGER_COMPILER = "torch._dynamo"
-"""Imported by ``torch.compile`` also where it compiles nothing."""
+"""A module that ``torch.compile`` imports even if it compiles nothing."""
 
 TORCH = "torch"
 DYNAMO_CALLBACK = "torch._dynamo.callback"

@@ -28,12 +28,12 @@ from ...records.evidence import (
 from ...records.run import LONGER_LOOP, PATTERN
 from ...store import codec
 from ..device.gpu_watch import GpuWatch
-from ..device.machine import LoadWatch, driver_of_current_gpu
-from ..upstream.inductor import profiler_range
+from ..device.machine import LoadWatch, find_driver_of_current_gpu
+from ..upstream.inductor import open_profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
-from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, coordinator_of
+from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, make_coordinator
 from .step_recording import (
     Moment,
     OtherThreadError,
@@ -42,12 +42,12 @@ from .step_recording import (
     StepClock,
     Touches,
     end_left_profile,
+    explain_missing_stacks,
     has_passed,
+    make_steps,
     mark_boundary,
-    steps_of,
     sum_up,
     wait_for,
-    why_no_stacks,
 )
 
 # The notes that say what limits the figures of an observation.
@@ -74,7 +74,7 @@ def around(loop: LongerLoop | None) -> tuple[str, ...]:
     )
 
 
-def why_unprofiled(
+def explain_unprofiled(
     state: str, steps: int, last_noisy: int, *, other_profiler: bool, loop: LongerLoop | None = None
 ) -> str:
     """Why a program ended before its steps were profiled, and what would help.
@@ -102,9 +102,9 @@ def why_unprofiled(
 # Writes what was observed of a process's steps.
 
 
-def no_steps_yet() -> ObservedSteps:
+def make_empty_steps() -> ObservedSteps:
     """The observation of this process at its begin."""
-    return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=number_of("RANK"))
+    return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=find_number("RANK"))
 
 
 def write_steps(path: Path, found: ObservedSteps) -> None:
@@ -114,13 +114,13 @@ def write_steps(path: Path, found: ObservedSteps) -> None:
     temporary.replace(path)
 
 
-def words_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The kind of an error and the first line of its message, if it has one."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def number_of(name: str) -> int | None:
+def find_number(name: str) -> int | None:
     """The whole number that an environment variable has; ``None`` if it has none."""
     value = os.environ.get(name, "")
     return int(value) if value.isdigit() else None
@@ -142,12 +142,12 @@ class Measurement:
     def __init__(self, folder: Path, limits: WindowLimits, graphs: CalledGraphs) -> None:
         self.is_noisy = False
         self.is_odd = False
-        """Whether the step that runs is another than those that are measured, and compiles nothing."""
+        """Whether the running step is not one of the measured steps, and compiles nothing."""
         self.is_recording = False
         self.is_ours = False
         """Whether the profiler that begins or ends is the observation's own."""
         self.excluded_s = 0.0
-        self.found = no_steps_yet()
+        self.found = make_empty_steps()
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock, self._settling_time = StepClock(), Settling()
@@ -155,8 +155,8 @@ class Measurement:
         self._sampling: HostSampling | None = None
         self._timed: tuple[Sequence[Moment], ...] = ()  # the windows whose times are kept
         self.looks_for_outer = limits.profiles
-        """Whether the steps of a loop around those that are measured are measured, too."""
-        self._schedule = Schedule(limits, coordinator_of(os.environ, folder))
+        """Whether the steps of a loop around the measured steps are measured, too."""
+        self._schedule = Schedule(limits, make_coordinator(os.environ, folder))
         self._moments: list[Moment] = []
         self._before: list[Moment] = []
         """The settled steps before the profile."""
@@ -214,7 +214,7 @@ class Measurement:
         if self.found.trace:
             self._read_steps()
             self._earlier = self._described()
-        self.found = replace(no_steps_yet(), first_step_time_s=self.found.first_step_time_s)
+        self.found = replace(make_empty_steps(), first_step_time_s=self.found.first_step_time_s)
         self._moments, self._before, self._window = [], [], []
         self._gpu.restart()
         self._load.forget()
@@ -227,7 +227,7 @@ class Measurement:
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
         """Calls a graph within a range of the trace, and notes the places of its arguments where the step is noted."""
         touches = self._touches
-        with profiler_range(f"{GRAPH_CALL}{number}"):
+        with open_profiler_range(f"{GRAPH_CALL}{number}"):
             return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
 
     def pass_within_window(self, number: int, arrived_s: float) -> bool:
@@ -255,7 +255,7 @@ class Measurement:
             self._schedule.lengthen()
             if stays_attached(self._graphs.device):
                 self._schedule.time_first()
-            self._gpu.use(driver_of_current_gpu())
+            self._gpu.use(find_driver_of_current_gpu())
         if self._clock.is_capturing_cuda_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
@@ -404,7 +404,7 @@ class Measurement:
 
     def _begin_stacks(self, number: int) -> None:
         """Begins a second profile, a step after the end of the first one."""
-        reason = why_no_stacks(self._schedule.step_s, Path(self.found.trace))
+        reason = explain_missing_stacks(self._schedule.step_s, Path(self.found.trace))
         if reason:
             self.note(NO_STACKS.format(reason=reason))
             detach_profiler()
@@ -468,7 +468,7 @@ class Measurement:
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
         """Keeps the times of the steps that call what the profiled ones call, and sums up the others."""
-        self._timed, steps = windows, [step for window in windows for step in steps_of(window)]
+        self._timed, steps = windows, [step for window in windows for step in make_steps(window)]
         kinds = {(graphs, False) for graphs in self._profiled_graphs}
         if steps and not any(step.kind in kinds for step in steps):
             kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}
@@ -493,11 +493,11 @@ class Measurement:
         self.is_recording = False
         self._is_left = self._is_left or isinstance(error, OtherThreadError)
         if self.found.trace:
-            self.note(NO_STACKS.format(reason=words_of(error)))
+            self.note(NO_STACKS.format(reason=describe_error(error)))
         elif isinstance(error, OtherThreadError):
             self.note(NO_PROFILE.format(reason=error))
         else:
-            self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
+            self.found = replace(self.found, error=f"the profiler failed: {describe_error(error)}")
         if not self._schedule.skip_profile():
             self._complete(FAILED if self.found.error else DONE)
 
@@ -524,7 +524,7 @@ class Measurement:
     def fail(self, error: BaseException) -> None:
         """Ends the observation because of an error of its own."""
         self._end_sampling()
-        self.found = replace(self.found, error=words_of(error))
+        self.found = replace(self.found, error=describe_error(error))
         self.write(FAILED)
 
     def finish(self, boundaries: Boundaries) -> None:
@@ -551,7 +551,7 @@ class Measurement:
             self.note(NO_PROFILE.format(reason=OtherThreadError()))
         elif state not in (DONE, FAILED):
             profiler = self._had_other_profiler
-            why = why_unprofiled(state, self._steps, self._last_noisy, other_profiler=profiler, loop=self._loop)
+            why = explain_unprofiled(state, self._steps, self._last_noisy, other_profiler=profiler, loop=self._loop)
             self.found = replace(self.found, unprofiled=why)
         self.write(state)
 

@@ -18,7 +18,7 @@ from typing import Any
 from ... import step_marks
 from ...devices.protocol import CPU
 from ...errors import InductorBenchError
-from ...messages.observed import EAGER, MODE, PROFILES, requested
+from ...messages.observed import EAGER, MODE, PROFILES, read_request
 from ...records.run import MARKS, OPTIMIZER_STEPS
 from ..upstream import inductor
 from ..upstream import observing as upstream
@@ -57,7 +57,7 @@ MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
 
 def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
     """The measurement that times and profiles a window of steps, within the limits that are asked for."""
-    asked = requested()
+    asked = read_request()
     profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
     samples = profiles == "1" and asked.samples
     limits = WindowLimits(asked.skip, asked.steps, profiles=profiles == "1", samples=samples)
@@ -118,7 +118,7 @@ class StepObserver:
     def hear_compilations(self) -> None:
         """Begins to hear what the program compiles; Dynamo has just been imported."""
         if not self.is_done and self._unhear is None:
-            self._unhear = inductor.on_compiling(self._compiles, lambda: None)
+            self._unhear = inductor.call_on_compiling(self._compiles, lambda: None)
 
     def leave(self) -> None:
         """Ends the observation without a result, because another one takes its place."""
@@ -160,17 +160,17 @@ class StepObserver:
         """Begins to hear the program's marks, optimizers, profilers and calls of compiled graphs."""
         self._hear_steps()
         self._undo += [
-            upstream.around_graph_calls(self._around_call),
-            upstream.on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
+            upstream.surround_graph_calls(self._around_call),
+            upstream.call_on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
         ]
 
     def _hear_steps(self) -> None:
         step_marks.listeners.append(self._mark)
         self._undo = [
             lambda: step_marks.listeners.remove(self._mark),
-            upstream.on_profiler_steps(lambda profiler: self._event(MARKS, id(profiler))),
-            upstream.on_optimizer_steps(self._optimizer_steps),
-            upstream.around_profilers(self._profiler_begins, self._profiler_ends),
+            upstream.call_on_profiler_steps(lambda profiler: self._event(MARKS, id(profiler))),
+            upstream.call_on_optimizer_steps(self._optimizer_steps),
+            upstream.surround_profilers(self._profiler_begins, self._profiler_ends),
         ]
 
     def remove_hooks(self) -> None:
@@ -296,7 +296,7 @@ class StepObserver:
                 self.finish()
             return
         if self._finds_device and not self._graphs.device:
-            self._graphs.device = upstream.device_in_use()
+            self._graphs.device = upstream.find_device_in_use()
         other_profiler = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
         if not other_profiler and measurement.pass_within_window(number, arrived_s):
             return

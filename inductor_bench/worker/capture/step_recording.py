@@ -20,7 +20,7 @@ from typing import Any
 from ...devices.protocol import CPU
 from ...records.evidence import BOUNDARY, GraphCallTouches, ObservedSteps, ObservedTouches, OtherSteps
 from ...store import codec
-from ..upstream.inductor import profiler_range
+from ..upstream.inductor import open_profiler_range
 from ..upstream.observing import detaching_cupti
 
 WAIT_S = 2.0
@@ -70,9 +70,9 @@ class StepClock:
 
     def peak_memory_bytes(self) -> int | None:
         """The most that torch allocated on the device; the largest size of this process on a CPU."""
-        from ..device.runtimes import runtime_of
+        from ..device.runtimes import find_runtime
 
-        return runtime_of(self.device).peak_memory_bytes() if self.device else None
+        return find_runtime(self.device).peak_memory_bytes() if self.device else None
 
     def read(self, number: int, arrived_s: float) -> Moment:
         """Marks a boundary on both clocks."""
@@ -168,19 +168,19 @@ def wait_for(moments: Sequence[Moment]) -> bool:
     return True
 
 
-def times_of(*windows: Sequence[Moment]) -> StepTimes:
+def compute_times(*windows: Sequence[Moment]) -> StepTimes:
     """The steps of windows, each between boundaries that the device has passed.
 
     The observation's own time is left out on the host.
     """
-    times = [_times_of(window) for window in windows]
+    times = [_compute_times(window) for window in windows]
     return StepTimes(
         tuple(step for one in times for step in one.steps_s),
         sum(one.window_s for one in times),
     )
 
 
-def _times_of(moments: Sequence[Moment]) -> StepTimes:
+def _compute_times(moments: Sequence[Moment]) -> StepTimes:
     if len(moments) < 2:
         return StepTimes()
     if any(moment.event is None for moment in moments):
@@ -209,9 +209,9 @@ class ClockedStep:
         return self.graphs, self.is_odd
 
 
-def steps_of(window: Sequence[Moment]) -> list[ClockedStep]:
+def make_steps(window: Sequence[Moment]) -> list[ClockedStep]:
     """The steps between these boundaries, without those that compiled or ran under another profiler."""
-    pairs = zip(window, window[1:], times_of(window).steps_s, strict=False)
+    pairs = zip(window, window[1:], compute_times(window).steps_s, strict=False)
     return [
         ClockedStep(begin.number, time_s, end.graphs, end.is_odd, end.arrived_s - begin.left_s)
         for begin, end, time_s in pairs
@@ -225,11 +225,11 @@ def sum_up(steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
     for step in steps:
         kinds.setdefault(step.graphs, []).append(step.time_s)
     return tuple(
-        OtherSteps(tuple(graphs_in(bits)), len(times), statistics.median(times)) for bits, times in kinds.items()
+        OtherSteps(tuple(list_graphs(bits)), len(times), statistics.median(times)) for bits, times in kinds.items()
     )
 
 
-def graphs_in(bits: int) -> Iterator[int]:
+def list_graphs(bits: int) -> Iterator[int]:
     """The numbers of the graphs that these bits stand for."""
     return (number for number in range(bits.bit_length()) if bits >> number & 1)
 
@@ -349,22 +349,22 @@ class Recording:
 
 def mark_boundary(number: int) -> None:
     """Writes the empty range of a boundary into the trace."""
-    with profiler_range(f"{BOUNDARY}{number}"):
+    with open_profiler_range(f"{BOUNDARY}{number}"):
         pass
 
 
-def why_no_stacks(step_s: float, trace: Path) -> str:
+def explain_missing_stacks(step_s: float, trace: Path) -> str:
     """The reason why no step with Python stacks is recorded; empty where one is."""
     if step_s > LINES_STEP_S:
         return f"a step takes {step_s:.1f} s"
-    if _available_bytes() < LINES_MEMORY_BYTES:
+    if _read_available_bytes() < LINES_MEMORY_BYTES:
         return "memory is short"
     if trace.is_file() and trace.stat().st_size > LINES_TRACE_BYTES:
         return "the trace of the steps is large already"
     return ""
 
 
-def _available_bytes() -> float:
+def _read_available_bytes() -> float:
     """The memory that processes can still get (Linux); infinite where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
@@ -384,10 +384,10 @@ class Touches:
 
     def call(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
         """Calls a graph of this number and returns its result."""
-        before = places_of(inputs)  # the call empties the list of its inputs
+        before = number_values(inputs)  # the call empties the list of its inputs
         result = original(compiled, inputs)
         results = result if isinstance(result, tuple | list) else (result,)
-        self._calls.append(GraphCallTouches(number, before, places_of(results)))
+        self._calls.append(GraphCallTouches(number, before, number_values(results)))
         return result
 
     def write(self, path: Path) -> None:
@@ -395,7 +395,7 @@ class Touches:
         path.write_text(json.dumps(codec.encode(ObservedTouches(tuple(self._calls)))), encoding="utf-8")
 
 
-def places_of(values: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+def number_values(values: Iterable[Any]) -> tuple[tuple[int, int], ...]:
     """The address and the bytes of each tensor in order; zeros for any other value."""
     return tuple(_place(value) for value in values)
 

@@ -78,7 +78,7 @@ class ObjectNames:
 
     def begin(self) -> Callable[[], None]:
         """Begins to hear compilations, once Dynamo is imported; returns the undoing."""
-        return upstream.on_frame(self._note)
+        return upstream.call_on_frame(self._note)
 
     def _note(self, compile_id: str, frame: upstream.CompilingFrame, stack: FrameType | None) -> None:
         if len(self._found) >= MOST_OBJECTS or os.getpid() != self._owner:
@@ -108,18 +108,18 @@ def name_of(module: Any, stack: FrameType | None) -> tuple[str, int]:
         module: the module.
         stack: the innermost frame of the program.
     """
-    frames = list(_frames(stack))
-    owner, path = _owner_of(module, [frame for frame, _ in frames])
+    frames = list(_list_frames(stack))
+    owner, path = _find_owner(module, [frame for frame, _ in frames])
     if owner is not None:
-        root = _variable_of(owner, frames) or type(owner).__name__
+        root = _find_variable(owner, frames) or type(owner).__name__
         return f"{root}.{path}", sum(_looks_like(one, module) for one in owner.modules())
-    return _variable_of(module, frames), 1
+    return _find_variable(module, frames), 1
 
 
 Locals = Mapping[str, Any]
 
 
-def _frames(stack: FrameType | None) -> Iterator[tuple[Locals, bool]]:
+def _list_frames(stack: FrameType | None) -> Iterator[tuple[Locals, bool]]:
     """The variables of each frame outside of torch, the innermost first, and whether they are a module's."""
     while stack is not None:
         if upstream.is_of_torch(stack.f_code.co_filename):
@@ -134,10 +134,10 @@ def _frames(stack: FrameType | None) -> Iterator[tuple[Locals, bool]]:
         stack = stack.f_back
 
 
-def _owner_of(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
+def _find_owner(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
     """The outermost module that runs or has a name in a frame, and that holds this one; and the path in it."""
-    running = [upstream.unwrapped(one["self"]) for one in frames if "self" in one]
-    named = [upstream.unwrapped(value) for one in frames for value in one.values()]
+    running = [upstream.unwrap(one["self"]) for one in frames if "self" in one]
+    named = [upstream.unwrap(value) for one in frames for value in one.values()]
     for candidates in (running, named):
         for candidate in reversed([one for one in candidates if upstream.is_module(one) and one is not module]):
             path = next((path for path, one in candidate.named_modules() if one is module), "")
@@ -146,9 +146,9 @@ def _owner_of(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
     return None, ""
 
 
-def _variable_of(module: Any, frames: Sequence[tuple[Locals, bool]]) -> str:
+def _find_variable(module: Any, frames: Sequence[tuple[Locals, bool]]) -> str:
     """The variable that holds a module: the outermost one; the module itself before what ``torch.compile`` made."""
-    for found in (_direct, _attributes, _elements):
+    for found in (_direct, _list_attributes, _list_elements):
         for variables, _ in reversed(frames):
             names = sorted(found(module, variables), key=lambda pair: pair[1])
             if names:
@@ -158,18 +158,18 @@ def _variable_of(module: Any, frames: Sequence[tuple[Locals, bool]]) -> str:
 
 def _direct(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
     for name, value in variables.items():
-        if name != "self" and not name.startswith("_") and upstream.unwrapped(value) is module:
+        if name != "self" and not name.startswith("_") and upstream.unwrap(value) is module:
             yield name, value is not module
 
 
-def _attributes(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
+def _list_attributes(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
     """An attribute of an object that is no module itself, such as a trainer."""
     holder = variables.get("self")
     if holder is not None and not upstream.is_module(holder):
         yield from _direct(module, getattr(holder, "__dict__", {}))
 
 
-def _elements(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
+def _list_elements(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
     for name, value in variables.items():
         if isinstance(value, list | tuple) and len(value) <= LONGEST_CONTAINER:
             pairs: Iterator[tuple[object, Any]] = enumerate(value)
@@ -178,7 +178,7 @@ def _elements(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
         else:
             continue
         for key, one in pairs:
-            if upstream.unwrapped(one) is module:
+            if upstream.unwrap(one) is module:
                 yield f"{name}[{key!r}]", one is not module
 
 
@@ -266,9 +266,9 @@ class UncompiledProcess:
         found = CompileUse(
             pid=self._owner,
             calls=tuple(self._calls.values()),
-            disabled_by=upstream.dynamo_switch(),
-            stance=upstream.dynamo_stance(),
-            frames=upstream.frames_of_dynamo(),
+            disabled_by=upstream.find_dynamo_switch(),
+            stance=upstream.find_dynamo_stance(),
+            frames=upstream.count_frames_of_dynamo(),
         )
         temporary = self._path.with_suffix(".part")
         with contextlib.suppress(OSError):  # the parent misses the reason

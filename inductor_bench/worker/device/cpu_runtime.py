@@ -42,13 +42,13 @@ _DEFAULT_CACHE_BYTES = 32 << 20
 def measure_cpu_peaks() -> Roofs:
     """Measures the processors that this process may use, with torch's number of threads."""
     cache = last_level_cache_bytes()
-    memory = _measure_bandwidth(3 * _large_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
+    memory = _measure_bandwidth(3 * _choose_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
     # A third of the cache, because it holds other data too.
     cached = _measure_bandwidth(cache // 3) if cache is not None else None
     return Roofs(memory, _measure_products(), cache, cached)
 
 
-def _large_buffer_bytes(cache: int) -> int:
+def _choose_buffer_bytes(cache: int) -> int:
     """The bytes of each of three arrays: four times the cache, but at most a sixteenth of the memory."""
     smallest, largest = _LARGE_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 << 30
@@ -74,30 +74,30 @@ def _measure_products() -> dict[str, float]:
 
     A 16-bit type that is no faster than float32 is emulated. It is left out, because a kernel may beat the emulation.
     """
-    rates = {"float32": _best_product(torch.float32)}
-    pilot = _product_time(_PILOT_SIZE, torch.float32)
+    rates = {"float32": _measure_best_product(torch.float32)}
+    pilot = _time_product(_PILOT_SIZE, torch.float32)
     for dtype in (torch.bfloat16, torch.float16):
-        small = _product_time(_PILOT_SIZE, dtype)
+        small = _time_product(_PILOT_SIZE, dtype)
         if small is not None and pilot is not None and small < 5 * pilot:
-            rate = _best_product(dtype)
+            rate = _measure_best_product(dtype)
             if rate > 1.1 * rates["float32"]:
                 rates[str(dtype).removeprefix("torch.")] = rate
     return rates
 
 
-def _best_product(dtype: torch.dtype) -> float:
+def _measure_best_product(dtype: torch.dtype) -> float:
     best = 0.0
     start = time.perf_counter()
     for size in _MATRIX_SIZES:
         work = 2.0 * size**3
         if best and (work / best > _MATRIX_LIMIT_S or time.perf_counter() - start > _MATRIX_BUDGET_S):
             break
-        taken = _product_time(size, dtype)
+        taken = _time_product(size, dtype)
         best = max(best, work / taken) if taken else best
     return best
 
 
-def _product_time(size: int, dtype: torch.dtype) -> float | None:
+def _time_product(size: int, dtype: torch.dtype) -> float | None:
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(size, size, generator=generator).to(dtype) for _ in range(2))
     target = torch.empty(size, size, dtype=dtype)
@@ -161,15 +161,15 @@ class CpuRuntime:
         return
 
     def name(self, place: torch.device) -> str:
-        return machine.cpu_name()
+        return machine.read_cpu_name()
 
     def describe(self, environment: Environment) -> Environment:
         host = Host(
-            cpu=machine.cpu_name(),
-            cpu_count=len(machine.usable_cpus()),
+            cpu=machine.read_cpu_name(),
+            cpu_count=len(machine.count_usable_cpus()),
             threads=torch.get_num_threads(),
-            vector_isa=machine.vector_isa(),
-            memory_bytes=machine.memory_bytes(),
+            vector_isa=machine.find_vector_isa(),
+            memory_bytes=machine.read_memory_bytes(),
         )
         return replace(environment, host=host)
 

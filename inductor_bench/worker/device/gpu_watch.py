@@ -13,7 +13,7 @@ from pathlib import Path
 from ...messages.observed import PROCESS_MARK
 from ...records.base import OtherProcess
 from ...records.evidence import ClockSample, GpuSharing
-from .machine import Driver, name_of, own_bytes, parents_of
+from .machine import Driver, find_parents, name_of, own_bytes
 
 CLOCKS_S = 0.1
 """Seconds between two readings of a GPU's clock."""
@@ -102,12 +102,12 @@ def find_sharing(driver: Driver, begin_us: int, steady_us: int) -> GpuSharing:
 def is_family(pid: int) -> bool:
     """Whether a process belongs to this program, or is one that the same process of this tool started."""
     own = os.getpid()
-    line = (pid, *parents_of(pid))
+    line = (pid, *find_parents(pid))
     mark = os.environ.get(PROCESS_MARK, "")[-2 * MARK_DIGITS :][:MARK_DIGITS]
-    return own in line or (bool(mark) and any(mark in _mark_of(one) for one in line))
+    return own in line or (bool(mark) and any(mark in _find_mark(one) for one in line))
 
 
-def _mark_of(pid: int) -> str:
+def _find_mark(pid: int) -> str:
     """The mark of a process; empty if it has none, or belongs to another user."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -33,9 +33,9 @@ from ...records.code import MachineLoad
 TOOL_LIMIT_S = 10.0
 
 
-def cpu_name() -> str:
+def read_cpu_name() -> str:
     """The processor's model name, or its architecture if the name is unknown."""
-    for text in (_read("/proc/cpuinfo"), output_of("lscpu"), output_of("sysctl", "machdep.cpu.brand_string")):
+    for text in (_read("/proc/cpuinfo"), run_for_output("lscpu"), run_for_output("sysctl", "machdep.cpu.brand_string")):
         for line in text.splitlines():
             key, _, value = line.partition(":")
             if key.strip().lower() in ("model name", "machdep.cpu.brand_string") and value.strip(" -\t"):
@@ -43,16 +43,16 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def usable_cpus() -> tuple[int, ...]:
+def count_usable_cpus() -> tuple[int, ...]:
     """The numbers of the CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
-def clock_hz() -> float | None:
+def read_clock_hz() -> float | None:
     """The lowest clock of the usable CPUs in Hz, as the kernel reports it now; ``None`` if it does not."""
-    usable = set(usable_cpus())
+    usable = set(count_usable_cpus())
     clocks: list[float] = []
     number = -1
     for line in _read("/proc/cpuinfo").splitlines():
@@ -65,7 +65,7 @@ def clock_hz() -> float | None:
     return min(clocks, default=None)
 
 
-def vector_isa() -> str:
+def find_vector_isa() -> str:
     """The vector instructions that torch's kernels use here, for example ``avx512``; ``default`` for none.
 
     They follow from ``ATEN_CPU_CAPABILITY`` and the processor. Inductor's ``pick_vec_isa`` follows from the same, but
@@ -74,7 +74,7 @@ def vector_isa() -> str:
     return torch.backends.cpu.get_cpu_capability().lower()
 
 
-def memory_bytes() -> int | None:
+def read_memory_bytes() -> int | None:
     """The size of the machine's memory in bytes; ``None`` if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -82,7 +82,7 @@ def memory_bytes() -> int | None:
         return None
 
 
-def output_of(*command: str) -> str:
+def run_for_output(*command: str) -> str:
     """The standard output of a system tool; empty if the tool is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=True)
@@ -281,7 +281,7 @@ class Driver:
 
 
 @functools.cache
-def driver_of_current_gpu() -> Driver | None:
+def find_driver_of_current_gpu() -> Driver | None:
     """The driver's view of the GPU that torch uses; ``None`` without a GPU or NVML."""
     import torch
 
@@ -294,12 +294,12 @@ def driver_of_current_gpu() -> Driver | None:
         return None
 
 
-def driver_version() -> str | None:
+def read_driver_version() -> str | None:
     """The NVIDIA driver's version, from NVML if its Python binding is installed, otherwise from ``nvidia-smi``."""
-    return _nvml_driver() or _smi_driver()
+    return _load_nvml_driver() or _make_smi_driver()
 
 
-def _nvml_driver() -> str | None:
+def _load_nvml_driver() -> str | None:
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
@@ -315,8 +315,8 @@ def _nvml_driver() -> str | None:
     return version.decode() if isinstance(version, bytes) else str(version)
 
 
-def _smi_driver() -> str | None:
-    lines = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
+def _make_smi_driver() -> str | None:
+    lines = run_for_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
     return lines[0] if lines else None
 
 
@@ -356,9 +356,9 @@ def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> Dev
         pause(DRIVER_WINDOW_S)
         busy = _read_busy(driver, pause)
     used = driver.used_bytes()
-    processes, callers = driver.compute_processes(), set(parents_of(os.getpid()))
+    processes, callers = driver.compute_processes(), set(find_parents(os.getpid()))
     waiting = [each for each in processes if each.pid in callers]
-    others = [each for each in processes if each not in waiting and os.getppid() not in parents_of(each.pid)]
+    others = [each for each in processes if each not in waiting and os.getppid() not in find_parents(each.pid)]
     ours = own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
     return DeviceUse(
         gpu=driver.number(),
@@ -378,7 +378,7 @@ def _read_busy(driver: Driver, pause: Callable[[float], None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def parents_of(pid: int) -> Iterator[int]:
+def find_parents(pid: int) -> Iterator[int]:
     """The parents of a process, nearest first, up to the first that cannot be read."""
     while pid > 1:
         try:
@@ -511,8 +511,9 @@ def read_counters(*, with_others: bool = False) -> Counters:
     cpu_time_s = usage.ru_utime + usage.ru_stime
     if os.environ.get(ASSUME_IDLE):
         return Counters(time.perf_counter(), cpu_time_s, 0.0, 0.0, 0, 0.0)
-    others_s = _others_s() if with_others else None
-    return Counters(time.perf_counter(), cpu_time_s, _waited_s(), _processors_s(STOLEN), usage.ru_nivcsw, others_s)
+    others_s = _read_others_s() if with_others else None
+    waited_s, stolen_s = _read_waited_s(), _read_processors_s(STOLEN)
+    return Counters(time.perf_counter(), cpu_time_s, waited_s, stolen_s, usage.ru_nivcsw, others_s)
 
 
 def load_since(begin: Counters, runs: int) -> MachineLoad:
@@ -523,23 +524,23 @@ def load_since(begin: Counters, runs: int) -> MachineLoad:
         load = os.getloadavg()[0]
     return MachineLoad(
         runs=runs,
-        cores=len(usable_cpus()),
+        cores=len(count_usable_cpus()),
         load=load,
         time_s=end.time_s - begin.time_s,
         cpu_time_s=end.cpu_time_s - begin.cpu_time_s,
-        waited_s=_growth(begin.waited_s, end.waited_s),
-        stolen_s=_growth(begin.stolen_s, end.stolen_s),
-        others_s=_growth(begin.others_s, end.others_s),
+        waited_s=_compute_growth(begin.waited_s, end.waited_s),
+        stolen_s=_compute_growth(begin.stolen_s, end.stolen_s),
+        others_s=_compute_growth(begin.others_s, end.others_s),
         switches=end.switches - begin.switches,
     )
 
 
-def _growth(begin: float | None, end: float | None) -> float | None:
+def _compute_growth(begin: float | None, end: float | None) -> float | None:
     """The growth of a counter; not below 0, because the counts of a thread disappear when it ends."""
     return None if begin is None or end is None else max(0.0, end - begin)
 
 
-def _waited_s() -> float | None:
+def _read_waited_s() -> float | None:
     """The time in seconds that runnable threads of this process waited for a CPU."""
     total = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
@@ -548,9 +549,9 @@ def _waited_s() -> float | None:
     return total / 1e9 or None
 
 
-def _processors_s(columns: Sequence[int]) -> float | None:
+def _read_processors_s(columns: Sequence[int]) -> float | None:
     """The sum of columns of ``/proc/stat`` over the usable processors."""
-    mine = {f"cpu{number}" for number in usable_cpus()}
+    mine = {f"cpu{number}" for number in count_usable_cpus()}
     try:
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
         ticks = sum(int(words[column]) for words in lines if words and words[0] in mine for column in columns)
@@ -559,9 +560,9 @@ def _processors_s(columns: Sequence[int]) -> float | None:
         return None
 
 
-def _others_s() -> float | None:
+def _read_others_s() -> float | None:
     """The time that the usable processors ran, without that of this process and of the processes below it."""
-    worked_s = _processors_s(WORKED)
+    worked_s = _read_processors_s(WORKED)
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

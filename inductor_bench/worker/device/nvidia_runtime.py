@@ -25,14 +25,14 @@ from typing import Any
 
 import torch
 
-from ...devices.nvidia import NVIDIA, Architecture, refusal
+from ...devices.nvidia import NVIDIA, Architecture, find_refusal
 from ...errors import InductorBenchError
 from ...messages.job_requests import LAUNCH_GAP
 from ...records.run import AcceleratorFacts, Environment
 from ...source.harness.common import Arguments
 from ...source.harness.timing_cuda import BoundGpuCall, GpuTimer, device_durations, launch_gap, measure_cuda
 from ...store.files import read_json, write_json
-from .machine import driver_version
+from .machine import read_driver_version
 from .runtime import Bind, Roofs, exclusive
 
 _SAMPLES = 7
@@ -109,11 +109,11 @@ def _measure_cache(kernels: ModuleType | None, cache: int, multiprocessors: int)
     count = cache // 3 // 2 // 4 // 1024 * 1024
     source, target = torch.randn(2, count, device="cuda")
 
-    def unrolled(passes: int) -> float:
+    def unroll_copies(passes: int) -> float:
         graph = capture_graph(lambda: torch.add(source, 1.0, out=target), passes)
         return sustained_time(graph.replay, _WINDOW_S)
 
-    bandwidth = _slope_rate(unrolled, 2.0 * 4 * count)
+    bandwidth = _compute_slope_rate(unroll_copies, 2.0 * 4 * count)
     if kernels is not None:
         data = torch.randn(2 * count, device="cuda")
         sweep = kernels.Sweep(data, multiprocessors)
@@ -121,11 +121,11 @@ def _measure_cache(kernels: ModuleType | None, cache: int, multiprocessors: int)
         def sweep_time(passes: int) -> float:
             return sustained_time(lambda: sweep.launch(16 * passes), _WINDOW_S)
 
-        bandwidth = max(bandwidth, _slope_rate(sweep_time, 16.0 * sweep.bytes))
+        bandwidth = max(bandwidth, _compute_slope_rate(sweep_time, 16.0 * sweep.bytes))
     return bandwidth
 
 
-def _slope_rate(time_of: Callable[[int], float], bytes_per_pass: float) -> float:
+def _compute_slope_rate(time_of: Callable[[int], float], bytes_per_pass: float) -> float:
     few, many = _PASSES
     slope = (time_of(many) - time_of(few)) / (many - few)
     return bytes_per_pass / slope if slope > 0 else 0.0
@@ -151,19 +151,19 @@ def _measure_products(properties: Any) -> dict[str, float]:
     """Dense FLOPs per second by element type; ``tf32`` is float32 data with TF32 products, ``float32`` without."""
     rates = {}
     for dtype in (torch.float16, torch.bfloat16):
-        rates[str(dtype).removeprefix("torch.")] = _best_rate(partial(_product, dtype=dtype))
+        rates[str(dtype).removeprefix("torch.")] = _find_best_rate(partial(_make_product, dtype=dtype))
     capability = (properties.major, properties.minor)
     with set_tf32(False):
-        rates["float32"] = _best_rate(partial(_product, dtype=torch.float32))
+        rates["float32"] = _find_best_rate(partial(_make_product, dtype=torch.float32))
     if capability >= (8, 0):
         with set_tf32(True):
-            rates["tf32"] = _best_rate(partial(_product, dtype=torch.float32))
+            rates["tf32"] = _find_best_rate(partial(_make_product, dtype=torch.float32))
     if capability >= (8, 9):
-        rates["float8"] = _best_rate(_float8_product)
+        rates["float8"] = _find_best_rate(_make_float8_product)
     return {name: rate for name, rate in rates.items() if rate > 0}
 
 
-def _best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
+def _find_best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
     """The best rate over sizes and layouts, without sizes that take too long; 0 if the device lacks the product."""
     best = 0.0
     for size in _MATRIX_SIZES:
@@ -171,20 +171,20 @@ def _best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
         if best and work / best > _MATRIX_LIMIT_S:
             break
         try:
-            best = max(best, *(work / burst_time(launch) for launch in make(size)))
+            best = max(best, *(work / measure_burst_time(launch) for launch in make(size)))
         except (RuntimeError, AttributeError, TypeError):  # unsupported by the device, or by this version of torch
             break
     return best
 
 
-def _product(size: int, dtype: torch.dtype) -> list[Callable[[], object]]:
+def _make_product(size: int, dtype: torch.dtype) -> list[Callable[[], object]]:
     """Products of random matrices, with the right matrix stored by rows and by columns."""
     left, right = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
     target = torch.empty(size, size, device="cuda", dtype=dtype)
     return [lambda: torch.mm(left, right, out=target), lambda: torch.mm(left, right.t(), out=target)]
 
 
-def _float8_product(size: int) -> list[Callable[[], object]]:
+def _make_float8_product(size: int) -> list[Callable[[], object]]:
     """The float8 product; torch has no public name for it. (2.13)"""
     left, right = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device="cuda")
@@ -228,7 +228,7 @@ def _measure_floor(kernels: ModuleType | None) -> float | None:
     launches: list[Callable[[], object]] = [lambda: torch.add(source, 1.0, out=target)]
     if kernels is not None:
         launches.append(lambda: kernels.launch_copy(source, target))
-    medians = [median(durations) for durations in map(profiled_durations, launches) if durations]
+    medians = [median(durations) for durations in map(profile_durations, launches) if durations]
     if medians:
         return min(medians)
     few, many = (sustained_time(capture_graph(launches[0], count).replay, _WINDOW_S) for count in _PASSES)
@@ -236,7 +236,7 @@ def _measure_floor(kernels: ModuleType | None) -> float | None:
     return slope if slope > 0 else None
 
 
-def profiled_durations(launch: Callable[[], object]) -> list[float]:
+def profile_durations(launch: Callable[[], object]) -> list[float]:
     """The profiler's device seconds of some launches, without the first half, which is cold."""
 
     def launch_often() -> None:
@@ -259,7 +259,7 @@ def sustained_time(launch: Callable[[], object], window_s: float) -> float:
     return median(time_launches(launch, count) for _ in range(_SAMPLES)) / count
 
 
-def burst_time(launch: Callable[[], object]) -> float:
+def measure_burst_time(launch: Callable[[], object]) -> float:
     """Seconds of device time per launch in the fastest of some short bursts, after the clocks have risen."""
     count = max(1, round(_BURST_S / sustained_time(launch, _WINDOW_S)))
     times = []
@@ -437,7 +437,7 @@ class NvidiaRuntime:
 
     def check_support(self) -> None:
         if torch.version.hip is not None:
-            raise refusal(torch.version.hip)
+            raise find_refusal(torch.version.hip)
 
     def check_presence(self, place: torch.device) -> None:
         count = torch.cuda.device_count() if self.is_present() else 0
@@ -469,7 +469,7 @@ class NvidiaRuntime:
         )
         if torch.version.hip is not None:
             return described
-        return replace(described, compute_capability=f"{here.major}.{here.minor}", driver=driver_version())
+        return replace(described, compute_capability=f"{here.major}.{here.minor}", driver=read_driver_version())
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -501,14 +501,14 @@ class NvidiaRuntime:
         return measure_cuda(launch, arguments, bind, **how)
 
     def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuRaceTimer:
-        how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": _shared_launch_gap()}
+        how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": _read_shared_launch_gap()}
         return GpuRaceTimer(launch, arguments, bind, **how)
 
     def get_ready(self) -> None:
         """Makes the GPU's context, and finds the gap between two launches, which one worker measures for all."""
         torch.empty(1, device=NVIDIA.type)
         with exclusive():
-            _shared_launch_gap()
+            _read_shared_launch_gap()
 
     def architecture(self) -> Architecture:
         """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
@@ -527,7 +527,7 @@ class NvidiaRuntime:
 
 
 @functools.cache
-def _shared_launch_gap() -> dict[str, float]:
+def _read_shared_launch_gap() -> dict[str, float]:
     """The gap between two launches; that of another worker of this device if one has measured it."""
     shared = Path(os.environ.get(LAUNCH_GAP, ""))
     known = read_json(shared) if shared.is_file() else None

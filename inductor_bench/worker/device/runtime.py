@@ -244,13 +244,13 @@ class SharedDevice:
         """
         searches = (mode or "").startswith("max-autotune") or upstream.searches()
         if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
-            upstream.on_compiling(self.leave, self._turn.take)
+            upstream.call_on_compiling(self.leave, self._turn.take)
             self.use_while_compiling()
 
     def use_while_compiling(self) -> None:
         """Takes the turn for each short use of the GPU by the compiler, unless this process holds it."""
         if self._turn.is_shared:
-            upstream.around_use_while_compiling(self.hold, loads=not os.environ.get(LOADS_BESIDE))
+            upstream.surround_use_while_compiling(self.hold, loads=not os.environ.get(LOADS_BESIDE))
 
     @contextlib.contextmanager
     def leave_inside(self, may_leave: Callable[[], bool]) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ...devices.protocol import CPU
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...records.run import Environment, Versions
 from .cpu_runtime import CpuRuntime
@@ -27,13 +27,13 @@ RUNTIMES: Mapping[str, DeviceRuntime] = {runtime.device.type: runtime for runtim
 """The runtimes, by torch's name of the device type."""
 
 
-def runtime_of(kind: str) -> DeviceRuntime:
+def find_runtime(kind: str) -> DeviceRuntime:
     """The runtime of a device type, with or without such a device on this machine.
 
     Raises:
         InductorBenchError: this torch uses the name for an unsupported device.
     """
-    runtime = RUNTIMES.get(kind) or AcceleratorRuntime(device_of(kind))
+    runtime = RUNTIMES.get(kind) or AcceleratorRuntime(find_device(kind))
     runtime.check_support()
     return runtime
 
@@ -48,12 +48,12 @@ def open_device(name: str) -> tuple[DeviceRuntime, torch.device]:
         place = torch.device(name)
     except RuntimeError as error:
         raise InductorBenchError(f"{name} is no device", "give cpu, cuda or cuda:N", "no-such-device") from error
-    runtime = runtime_of(place.type)
+    runtime = find_runtime(place.type)
     runtime.check_presence(place)
     return runtime, place
 
 
-def best_device_type() -> str:
+def find_best_device_type() -> str:
     """The type of the device that a program runs on by default: an accelerator that is present, otherwise the CPU."""
     present = (runtime.device for runtime in RUNTIMES.values() if runtime.is_present())
     return next((device.type for device in present if not device.runs_on_host), CPU.type)
@@ -133,7 +133,7 @@ VARIABLES = (
 def describe_environment() -> Environment:
     """The environment of this process. Unknown facts are ``None`` or empty; no exception is raised."""
     environment = Environment(
-        versions=Versions(platform.python_version(), str(torch.__version__), _triton_version()),
+        versions=Versions(platform.python_version(), str(torch.__version__), _read_triton_version()),
         platform=platform.platform(),
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
@@ -142,7 +142,7 @@ def describe_environment() -> Environment:
     return environment if environment.device.accelerator else _add_xpu(environment)
 
 
-def _triton_version() -> str | None:
+def _read_triton_version() -> str | None:
     try:
         triton: Any = importlib.import_module("triton")
     except ImportError:

@@ -24,11 +24,11 @@ from ...store import codec
 from ..device.machine import load_since, read_counters
 from ..device.nvidia_runtime import leaves_memory
 from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
-from ..device.runtimes import runtime_of
+from ..device.runtimes import find_runtime
 from ..fast_start import Phases
 from ..upstream import inductor, pinning
 from .module_run import ModuleRun, record_values, run_of_harness
-from .recorder import watch_launches, without_nans
+from .recorder import remove_nans, watch_launches
 
 # Makes the C++ kernels of a module visible to the profiler.
 #
@@ -37,17 +37,17 @@ from .recorder import watch_launches, without_nans
 
 def needs_marks(module: ModuleType) -> bool:
     """Whether a module has C++ kernels that are invisible to the profiler."""
-    if not inductor.cpp_kernel_names(vars(module)):
+    if not inductor.list_cpp_kernel_names(vars(module)):
         return False
     text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
     return not has_profile_mark(text)
 
 
-def _marked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _mark_kernel(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel with a mark for the profiler around each call, which includes about 1 µs of overhead."""
 
     def call(*arguments: Any) -> Any:
-        with inductor.profiler_range(name):
+        with inductor.open_profiler_range(name):
             return kernel(*arguments)
 
     return call
@@ -95,14 +95,14 @@ def measure_run(
         module: the module, whose C++ kernels are marked for the profiler if they need it.
 
     Returns:
-        The details, without those of :func:`with_details`.
+        The details, without those of :func:`add_details`.
     """
-    runtime = runtime_of(device)
+    runtime = find_runtime(device)
     budget_s = WALL_BUDGET_S if text and runtime.device.runs_on_host else SHORT_WALL_BUDGET_S
     _warm_up(run, runtime.synchronize)
     runtime.reset_peak_memory()
     before = read_counters()
-    samples = _wall_samples(run, runtime.synchronize, budget_s)
+    samples = _sample_wall_times(run, runtime.synchronize, budget_s)
     iterations = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
     found = Details(
         wall_samples_s=tuple(samples),
@@ -115,7 +115,7 @@ def measure_run(
     try:
         with contextlib.redirect_stdout(printed), contextlib.ExitStack() as until_written:
             if module is not None and found.marked:
-                until_written.enter_context(inductor.replaced_cpp_kernels(module, _marked))
+                until_written.enter_context(inductor.replaced_cpp_kernels(module, _mark_kernel))
             run.rotate((inductor.PROFILE_PASSES if text else 1) * iterations)
             before, loads = read_counters(), []
 
@@ -149,7 +149,7 @@ def measure_graph_replay(run: ModuleRun, runtime: DeviceRuntime, found: Details)
     try:
         run.restore()
         replay = runtime.capture_graph(run)
-        samples = _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS, run.restore)
+        samples = _time_runs(replay, runtime.synchronize, GRAPH_REPLAYS, run.restore)
         return replace(found, graph_samples_s=tuple(samples))
     except (RuntimeError, AssertionError) as error:
         return replace(found, graph_error=(str(error).strip().splitlines() or [type(error).__name__])[0])
@@ -166,13 +166,13 @@ def _warm_up(run: ModuleRun, synchronize: Callable[[], None]) -> None:
         runs += 1
 
 
-def _wall_samples(run: ModuleRun, synchronize: Callable[[], None], budget_s: float) -> list[float]:
-    once = _timed_runs(run, synchronize, 1, run.restore)[0]
+def _sample_wall_times(run: ModuleRun, synchronize: Callable[[], None], budget_s: float) -> list[float]:
+    once = _time_runs(run, synchronize, 1, run.restore)[0]
     least, most = WALL_RUNS if once < WALL_BUDGET_S / 2 else (3, 3)
-    return _timed_runs(run, synchronize, min(most, max(least, int(budget_s / once))), run.restore)
+    return _time_runs(run, synchronize, min(most, max(least, int(budget_s / once))), run.restore)
 
 
-def _timed_runs(run: Run, synchronize: Callable[[], None], count: int, restore: Callable[[], None]) -> list[float]:
+def _time_runs(run: Run, synchronize: Callable[[], None], count: int, restore: Callable[[], None]) -> list[float]:
     samples = []
     for _ in range(count):
         restore()
@@ -220,7 +220,7 @@ def set_switches(switches: Mapping[str, bool]) -> None:
 # any machine later. It takes longer than most measurements, and is done for files that are extracted from a module.
 
 
-def with_references(found: Details, module: ModuleType, device: str, values_folder: str = ".") -> Details:
+def add_references(found: Details, module: ModuleType, device: str, values_folder: str = ".") -> Details:
     """Makes each launch once, and takes the fingerprint of its outputs.
 
     An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
@@ -231,7 +231,7 @@ def with_references(found: Details, module: ModuleType, device: str, values_fold
         device: the type of their device.
         values_folder: the folder of the files of recorded values.
     """
-    call = partial(_call_once, module, runtime=runtime_of(device), values_folder=values_folder)
+    call = partial(_call_once, module, runtime=find_runtime(device), values_folder=values_folder)
     return replace(
         found,
         references=tuple(map(call, found.launches)),
@@ -262,10 +262,10 @@ def _call_once(module: ModuleType, launch: Launch, runtime: DeviceRuntime, value
 
 def _call(module: ModuleType, launch: Launch, made: harness.Arguments) -> Any:
     if launch.operator:
-        return inductor.operator_overload(launch.operator)(*made.args, **made.keywords)
+        return inductor.find_operator_overload(launch.operator)(*made.args, **made.keywords)
     kernel = getattr(module, launch.kernel)
     if hasattr(kernel, "run"):
-        return kernel.run(*made.args, stream=inductor.raw_stream(), **made.keywords)
+        return kernel.run(*made.args, stream=inductor.find_raw_stream(), **made.keywords)
     return kernel(*made.args)
 
 
@@ -295,17 +295,17 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
     )
     save(found)
     phases.end("timing and profiling")
-    found = with_details(found, module, run, are_inputs_random=True)
+    found = add_details(found, module, run, are_inputs_random=True)
     save(found)
     phases.end("listing its launches")
-    runtime = runtime_of(job.device)
+    runtime = find_runtime(job.device)
     if runtime.captures_graphs:
         found = measure_graph_replay(run, runtime, found)
         save(found)
         phases.end("replaying it as a CUDA graph")
     if job.values:
         del run  # this frees the inputs, which kernels have overwritten
-        found = _with_values(found, module, job.values)
+        found = _add_values(found, module, job.values)
         phases.end("recording values")
     return replace(found, phases_s=phases.times_s)
 
@@ -318,9 +318,9 @@ def list_launches(job: ListLaunches, save: Save) -> Details:
         save: saves the launches before their references are made, which may crash the process.
     """
     module, run = _load(job)  # its first call autotunes, which launches each kernel many times
-    found = with_details(Details(), module, run, are_inputs_random=True)
+    found = add_details(Details(), module, run, are_inputs_random=True)
     save(found)
-    return with_references(found, module, job.device)
+    return add_references(found, module, job.device)
 
 
 def record_module_values(job: RecordValues, save: Save) -> Details:
@@ -331,18 +331,18 @@ def record_module_values(job: RecordValues, save: Save) -> Details:
         save: saves the launches before their references are made, which may crash the process.
     """
     module, _ = _load(job)
-    found = _with_values(Details(), module, job.values, job.launches)
+    found = _add_values(Details(), module, job.values, job.launches)
     save(found)
-    return with_references(found, module, job.device, job.values.folder)
+    return add_references(found, module, job.device, job.values.folder)
 
 
-def _with_values(
+def _add_values(
     found: Details, module: ModuleType, values: WantedValues, wanted: Sequence[Launch] | None = None
 ) -> Details:
-    run = ModuleRun(module.call, inductor.harness_inputs(module))
+    run = ModuleRun(module.call, inductor.make_harness_inputs(module))
     recorded, error = record_values(module, run, Path(values.folder), values.limit_bytes, wanted)
     if recorded is not None:
-        recorded = without_nans(recorded, module, with_recorded=False)
+        recorded = remove_nans(recorded, module, with_recorded=False)
     return replace(found, recorded=recorded, values_error=error)
 
 
@@ -353,7 +353,7 @@ def _load(
     phases = phases or Phases()
     import torch
 
-    runtime_of(job.device)  # this refuses an unsupported device before the module is loaded
+    find_runtime(job.device)  # this refuses an unsupported device before the module is loaded
     if job.threads:
         torch.set_num_threads(job.threads)
     if isinstance(job, ProfileModule) and job.switches:
@@ -366,14 +366,14 @@ def _load(
     if isinstance(job, ProfileModule):
         pinning.use_configs(vars(module), job.configs)
     with torch.no_grad():
-        run = run_of_harness(module.call, inductor.harness_inputs(module))
+        run = run_of_harness(module.call, inductor.make_harness_inputs(module))
     phases.end("its first runs")
     return module, run
 
 
 def _check_vector_lanes(wanted: int | None) -> None:
     """Refuses a module for another vector width, whose kernels would silently compute wrong outputs here."""
-    if wanted is None or wanted == (here := inductor.vector_lanes()):
+    if wanted is None or wanted == (here := inductor.count_vector_lanes()):
         return
     raise InductorBenchError(
         f"the module was compiled for vectors of {wanted} floats, and here they hold {here or 1}",
@@ -381,7 +381,7 @@ def _check_vector_lanes(wanted: int | None) -> None:
     )
 
 
-def with_details(found: Details, module: ModuleType, run: ModuleRun, *, are_inputs_random: bool) -> Details:
+def add_details(found: Details, module: ModuleType, run: ModuleRun, *, are_inputs_random: bool) -> Details:
     """Adds the facts that only the process of a module knows: configurations of its kernels, launches, threads.
 
     Args:
@@ -396,6 +396,6 @@ def with_details(found: Details, module: ModuleType, run: ModuleRun, *, are_inpu
     return replace(
         found,
         threads=torch.get_num_threads(),
-        compiled=inductor.compiled_kernels(vars(module)),
-        launches=without_nans(watch_launches(module, run), module, with_recorded=are_inputs_random),
+        compiled=inductor.list_compiled_kernels(vars(module)),
+        launches=remove_nans(watch_launches(module, run), module, with_recorded=are_inputs_random),
     )

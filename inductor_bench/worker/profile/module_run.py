@@ -22,7 +22,7 @@ from ... import units
 from ...errors import InductorBenchError
 from ...records.code import Complaint, Launch, Values
 from ...source.generated_text import launch_key
-from ...store.files import replacing
+from ...store.files import replace_when_written
 from ..upstream.inductor import clone_input
 from .recorder import LaunchContents, watch_launches
 
@@ -155,10 +155,10 @@ def differs(value: Any, copy: Any) -> bool:
     if not is_tensor(value) or not is_tensor(copy) or value.shape != copy.shape:
         return False
     with torch.no_grad():
-        return not torch.equal(_bits(value), _bits(copy))
+        return not torch.equal(_view_bits(value), _view_bits(copy))
 
 
-def _bits(value: torch.Tensor) -> torch.Tensor:
+def _view_bits(value: torch.Tensor) -> torch.Tensor:
     value = torch.view_as_real(value.detach()) if value.dtype.is_complex else value.detach()
     kind = _INTEGERS.get(value.element_size())
     return value if kind is None else value.view(kind)
@@ -207,18 +207,18 @@ def write_tensors(path: Path, tensors: Mapping[str, FlatTensor]) -> None:
     start = 0
     for name, tensor in tensors.items():
         end = start + tensor.size_bytes
-        header[name] = {**_type(tensor), "data_offsets": [start, end]}
+        header[name] = {**_find_comparison_type(tensor), "data_offsets": [start, end]}
         start = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _HEADER_ALIGNMENT)
-    with replacing(path) as stream:
+    with replace_when_written(path) as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
             for piece in tensor.pieces:
                 stream.write(piece)
 
 
-def _type(tensor: FlatTensor) -> dict[str, Any]:
+def _find_comparison_type(tensor: FlatTensor) -> dict[str, Any]:
     count, rest = divmod(tensor.size_bytes, tensor.itemsize)
     if rest or tensor.dtype not in _DTYPES:
         return {"dtype": "U8", "shape": [tensor.size_bytes]}
@@ -296,7 +296,7 @@ class _ValueFiles:
         for storage in chosen:
             held, dtype = contents.storages[storage], launch.storages[storage].dtype
             itemsize = getattr(torch, dtype).itemsize
-            tensors[f"storage_{storage}"] = FlatTensor(dtype, itemsize, held.nbytes, _pieces(held))
+            tensors[f"storage_{storage}"] = FlatTensor(dtype, itemsize, held.nbytes, _list_pieces(held))
         size = sum(tensor.size_bytes for tensor in tensors.values())
         self._refuse_to_fill_the_disk(launch.kernel or launch.operator or "", size)
         write_tensors(self._folder / name, tensors)
@@ -315,6 +315,6 @@ class _ValueFiles:
             )
 
 
-def _pieces(held: torch.Tensor) -> Iterator[memoryview]:
+def _list_pieces(held: torch.Tensor) -> Iterator[memoryview]:
     for piece in held.split(PIECE_BYTES):
         yield memoryview(piece.cpu().numpy())

@@ -20,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...records.code import Argument, Launch, Storage, TensorView, Values
 from ...source.calls import read_definitions
-from ...source.generated_text import Buffer, cpp_buffers, triton_buffers, wants_positive
+from ...source.generated_text import Buffer, get_triton_buffers, list_cpp_buffers, wants_positive
 from ..upstream.inductor import replaced_cpp_kernels
-from ..upstream.observing import no_dispatch, triton_signature, watched_triton_kernels
-from .storages import NORMAL, ZEROS, Pending, Region, ValueReader, find_regions, is_plain, with_positive_values
+from ..upstream.observing import no_dispatch, read_triton_signature, watched_triton_kernels
+from .storages import NORMAL, ZEROS, Pending, Region, ValueReader, find_regions, is_plain, make_values_positive
 
 # Observes the library calls of a compiled module: the outermost operators that torch dispatches.
 
@@ -87,7 +87,7 @@ def read_use(function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, A
     packet = f"{function.namespace}.{function._schema.name.partition('::')[2]}"
     if packet in _NO_WORK or function.is_view or function.namespace == "profiler":
         return None
-    places = _places(function, arguments, keywords)
+    places = _find_places(function, arguments, keywords)
     base = packet.partition(".")[2]
     written = {
         places[item.name]
@@ -111,7 +111,7 @@ def read_use(function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, A
     )
 
 
-def _places(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, int]:
+def _find_places(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, int]:
     names = [item.name for item in function._schema.arguments]
     positional = {name: index for index, name in enumerate(names[: len(arguments)])}
     return positional | {name: len(arguments) + index for index, name in enumerate(keywords)}
@@ -173,7 +173,11 @@ def describe_argument(value: Any, views: Iterator[TensorView]) -> Argument:
         views: yields the views of its tensors in order.
     """
     if isinstance(value, torch.Tensor):
-        return Argument("tensor", tensor=next(views)) if is_plain(value) else opaque(_describe_special(value))
+        return (
+            Argument("tensor", tensor=next(views))
+            if is_plain(value)
+            else make_opaque_argument(_describe_special(value))
+        )
     if value is None:
         return NONE
     if isinstance(value, list | tuple):
@@ -181,10 +185,10 @@ def describe_argument(value: Any, views: Iterator[TensorView]) -> Argument:
     for kinds, describe in _DESCRIPTIONS:
         if isinstance(value, kinds):
             return describe(value)
-    return opaque(type(value).__name__)
+    return make_opaque_argument(type(value).__name__)
 
 
-def opaque(text: str) -> Argument:
+def make_opaque_argument(text: str) -> Argument:
     """An argument that cannot be made again; ``text`` describes it."""
     return Argument("opaque", text=text)
 
@@ -251,7 +255,7 @@ def watch_launches(
         The launches. ``mutated`` counts the positional arguments, then the keyword arguments in order. Process groups,
         generators and tensors with special layouts are ``opaque``.
     """
-    recorder = _Recorder(_kernel_sources(module), limit_bytes, keep)
+    recorder = _Recorder(_list_kernel_sources(module), limit_bytes, keep)
     with ExitStack() as watches:
         watches.enter_context(replaced_cpp_kernels(module, recorder.cpp))
         watches.enter_context(watched_triton_kernels(vars(module), recorder.triton, recorder.quietly))
@@ -260,7 +264,7 @@ def watch_launches(
     return recorder.finish()
 
 
-def without_nans(launches: Iterable[Launch], module: ModuleType, *, with_recorded: bool) -> tuple[Launch, ...]:
+def remove_nans(launches: Iterable[Launch], module: ModuleType, *, with_recorded: bool) -> tuple[Launch, ...]:
     """The launches, with positive values for kernels that compute NaNs from negative ones.
 
     A square root of a negative number takes longer (NVIDIA H200, batch norm in inference: 192 instead of 110 µs), and a
@@ -272,16 +276,16 @@ def without_nans(launches: Iterable[Launch], module: ModuleType, *, with_recorde
         with_recorded: whether floats that a launch holds itself are replaced, too: those of a module's own inputs are
             random.
     """
-    sources = _kernel_sources(module)
+    sources = _list_kernel_sources(module)
     return tuple(
-        with_positive_values(launch, with_recorded=with_recorded)
+        make_values_positive(launch, with_recorded=with_recorded)
         if wants_positive(launch.operator or "", sources.get(launch.kernel, ""))
         else launch
         for launch in launches
     )
 
 
-def _kernel_sources(module: ModuleType) -> dict[str, str]:
+def _list_kernel_sources(module: ModuleType) -> dict[str, str]:
     """The text of each kernel of a module, by the kernel's variable."""
     path = Path(getattr(module, "__file__", None) or "")
     if not path.is_file():
@@ -336,7 +340,7 @@ class _Recorder:
 
     def cpp(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """A replacement of a C++ kernel that records its launches."""
-        buffers = cpp_buffers(self._sources.get(name, ""))
+        buffers = list_cpp_buffers(self._sources.get(name, ""))
 
         def call(*arguments: Any) -> Any:
             return self._kernel(name, buffers, arguments, {}, lambda: kernel(*arguments))
@@ -345,7 +349,7 @@ class _Recorder:
 
     def triton(self, name: str, kernel: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], launch: Run) -> Any:
         if name not in self._buffers:
-            self._buffers[name] = triton_buffers(*triton_signature(kernel), self._sources.get(name))
+            self._buffers[name] = get_triton_buffers(*read_triton_signature(kernel), self._sources.get(name))
         return self._kernel(name, self._buffers[name], arguments, keywords, launch)
 
     def operator(self, use: OperatorUse, launch: Run) -> Any:
@@ -409,7 +413,7 @@ class _Recorder:
         regions = find_regions(tensors)
         views = iter(describe_views(tensors, regions))
         described = [
-            opaque(f"process group {value}") if place in call.groups else describe_argument(value, views)
+            make_opaque_argument(f"process group {value}") if place in call.groups else describe_argument(value, views)
             for place, value in enumerate(values)
         ]
         count = len(call.arguments)

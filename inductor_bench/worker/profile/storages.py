@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...records.code import Launch, Storage, Values
 
 # Finds the regions of memory that the tensors of a call occupy and share.
@@ -38,7 +38,7 @@ class Region:
     @property
     def alignment(self) -> int:
         """The largest power of two that divides the address, up to the allocator's alignment."""
-        most = device_of(self.device.type).alignment_bytes
+        most = find_device(self.device.type).alignment_bytes
         address = self.storage.data_ptr() + self.start
         return min(most, address & -address) if address else most
 
@@ -79,7 +79,7 @@ def find_regions(tensors: Sequence[torch.Tensor]) -> list[Region]:
 def _split(tensors: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Region]:
     storage = tensors[indices[0]].untyped_storage()
     parts: list[tuple[int, int, list[int]]] = []
-    for start, end, index in sorted((*_extent(tensors[index]), index) for index in indices):
+    for start, end, index in sorted((*_compute_extent(tensors[index]), index) for index in indices):
         if parts and start < parts[-1][1]:
             first, last, views = parts[-1]
             parts[-1] = (first, max(last, end), [*views, index])
@@ -95,7 +95,7 @@ def _split(tensors: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Regi
     return regions
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+def _compute_extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The range of bytes of its storage that a tensor covers: the first byte, and the byte after the last."""
     start = int(tensor.storage_offset()) * tensor.element_size()
     if tensor.numel() == 0:
@@ -138,7 +138,7 @@ class ValueReader:
         if region.size == 0:
             return ZEROS
         if self.is_exact(region):
-            return Pending((self._keep(region.flat(torch.uint8).clone()),), _recorded)
+            return Pending((self._keep(region.flat(torch.uint8).clone()),), _describe_recorded)
         if _draws(region.dtype):
             return NORMAL
         views = [view for view in views if view.numel() and not _draws(view.dtype)]
@@ -146,7 +146,7 @@ class ValueReader:
             return ZEROS
         if region.dtype == torch.bool:
             return self._read_share(views)
-        return Pending(tuple(self._keep(_bounds(view)) for view in views), _integers)
+        return Pending(tuple(self._keep(_compute_bounds(view)) for view in views), _describe_all_integers)
 
     def is_exact(self, region: Region) -> bool:
         """Whether the values of a region are read exactly."""
@@ -169,7 +169,7 @@ class ValueReader:
         total = sum(view.numel() for view in views)
 
         def share(parts: Sequence[bytes]) -> Values:
-            return Values("integers", 0, 1, sum(map(_integer, parts)) / total)
+            return Values("integers", 0, 1, sum(map(_describe_integers, parts)) / total)
 
         return Pending(tuple(self._keep(torch.count_nonzero(view).view(1).view(torch.uint8)) for view in views), share)
 
@@ -178,7 +178,7 @@ class ValueReader:
         return len(self._parts) - 1
 
 
-def with_positive_values(launch: Launch, *, with_recorded: bool) -> Launch:
+def make_values_positive(launch: Launch, *, with_recorded: bool) -> Launch:
     """The launch with the absolute values of its drawn floats.
 
     Args:
@@ -186,11 +186,11 @@ def with_positive_values(launch: Launch, *, with_recorded: bool) -> Launch:
         with_recorded: whether floats that the launch holds itself are replaced, too. A module's own inputs are random,
             so that a short vector of variances may hold negative numbers.
     """
-    storages = (_with_positive_values(one, with_recorded=with_recorded) for one in launch.storages)
+    storages = (_make_storage_positive(one, with_recorded=with_recorded) for one in launch.storages)
     return replace(launch, storages=tuple(storages))
 
 
-def _with_positive_values(storage: Storage, *, with_recorded: bool) -> Storage:
+def _make_storage_positive(storage: Storage, *, with_recorded: bool) -> Storage:
     if storage.values == NORMAL:
         return replace(storage, values=POSITIVE)
     dtype = getattr(torch, storage.dtype)
@@ -200,29 +200,33 @@ def _with_positive_values(storage: Storage, *, with_recorded: bool) -> Storage:
     if len(data) % dtype.itemsize:
         return storage
     positive = torch.frombuffer(data, dtype=dtype).double().abs().to(dtype)
-    return replace(storage, values=_recorded([positive.view(torch.uint8).numpy().tobytes()]))
+    return replace(storage, values=_describe_recorded([positive.view(torch.uint8).numpy().tobytes()]))
 
 
 def _draws(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def _bounds(view: torch.Tensor) -> torch.Tensor:
+def _compute_bounds(view: torch.Tensor) -> torch.Tensor:
     if view.dtype in (torch.uint16, torch.uint32, torch.uint64):
         view = view.to(torch.int64)  # torch has no aminmax for these types
     low, high = torch.aminmax(view)
     return torch.stack([low, high]).to(torch.int64).view(torch.uint8)
 
 
-def _integer(data: bytes) -> int:
+def _describe_integers(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
-def _integers(parts: Sequence[bytes]) -> Values:
-    return Values("integers", min(_integer(part[:8]) for part in parts), max(_integer(part[8:]) for part in parts))
+def _describe_all_integers(parts: Sequence[bytes]) -> Values:
+    return Values(
+        "integers",
+        min(_describe_integers(part[:8]) for part in parts),
+        max(_describe_integers(part[8:]) for part in parts),
+    )
 
 
-def _recorded(parts: Sequence[bytes]) -> Values:
+def _describe_recorded(parts: Sequence[bytes]) -> Values:
     if not any(parts[0]):
         return ZEROS
     return Values("recorded", data=base64.b64encode(zlib.compress(parts[0])).decode())

@@ -47,12 +47,12 @@ def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> 
     kind.__call__ = call  # type: ignore[method-assign]
 
 
-def options_of(backend: Any) -> dict[str, Any]:
+def find_options(backend: Any) -> dict[str, Any]:
     """Inductor's options in an object of that class."""
     return dict(backend.config)
 
 
-def with_options(backend: Any, options: Mapping[str, Any]) -> Any:
+def set_options(backend: Any, options: Mapping[str, Any]) -> Any:
     """Such an object with further options."""
     made = copy.copy(backend)
     made.config = {**backend.config, **options}
@@ -259,7 +259,7 @@ def _own_context() -> Iterator[None]:
         yield
 
 
-def changed_inputs(inputs: int) -> tuple[int, ...] | None:
+def list_changed_inputs(inputs: int) -> tuple[int, ...] | None:
     """The places of the inputs that the graph that was just compiled changes; ``None`` if torch does not say. (2.13)"""
     from torch._guards import TracingContext
 
@@ -270,7 +270,7 @@ def changed_inputs(inputs: int) -> tuple[int, ...] | None:
     return tuple(place for place, fact in enumerate(facts) if fact.mutates_data or fact.mutates_metadata)
 
 
-def compilation_of(inputs: Sequence[Any]) -> tuple[str, str]:
+def name_compilation(inputs: Sequence[Any]) -> tuple[str, str]:
     """Dynamo's number of the compilation that runs, and what it compiles: the frame, and its inputs' shapes. (2.13)"""
     from torch._guards import CompileContext
 
@@ -281,24 +281,24 @@ def compilation_of(inputs: Sequence[Any]) -> tuple[str, str]:
 
 def calls_collectives(module: Any) -> bool:
     """Whether a graph, or one within it, exchanges data with other processes."""
-    return any("c10d" in str(node.target) for graph in _graphs_of(module) for node in graph.nodes)
+    return any("c10d" in str(node.target) for graph in _list_graphs(module) for node in graph.nodes)
 
 
-def _graphs_of(module: Any) -> list[Any]:
+def _list_graphs(module: Any) -> list[Any]:
     """A graph, and those within it."""
     from torch.fx import GraphModule
 
     return [one.graph for one in module.modules() if isinstance(one, GraphModule)]
 
 
-def values_within(module: Any) -> list[Any]:
+def list_values_within(module: Any) -> list[Any]:
     """Examples of the tensors within a graph, as Dynamo made them, without memory. (2.13)
 
     Autocast converts within a graph whose inputs and outputs are of a finer type.
     """
     import torch
 
-    found = [node.meta.get("example_value") for graph in _graphs_of(module) for node in graph.nodes]
+    found = [node.meta.get("example_value") for graph in _list_graphs(module) for node in graph.nodes]
     return [value for value in found if isinstance(value, torch.Tensor)]
 
 
@@ -313,7 +313,7 @@ def count_collectives() -> int | None:
         return None
 
 
-def cache_tag(tag: str) -> AbstractContextManager[None]:
+def tag_cache(tag: str) -> AbstractContextManager[None]:
     """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (2.9 to 2.13)"""
     config: Any = importlib.import_module("torch.compiler.config")
     made: AbstractContextManager[None] = config.patch(cache_key_tag=config.cache_key_tag + tag)
@@ -344,7 +344,7 @@ def allow_recompilations(factor: int) -> None:
             setattr(config, name, getattr(config, name) * factor)
 
 
-def counts_of_dynamo() -> dict[str, int]:
+def read_counts_of_dynamo() -> dict[str, int]:
     """The numbers of frames, graphs and graph breaks until now. (2.13)"""
     from torch._dynamo.utils import counters
 
@@ -429,7 +429,7 @@ def write_attention(choice: Attention) -> None:
     torch._C._set_sdp_priority_order(list(choice[1]))
 
 
-def attention_of(names: Sequence[str]) -> Attention:
+def make_attention_context(names: Sequence[str]) -> Attention:
     """The choice of these backends, by their names in ``SDPBackend``, in their order.
 
     Raises:

@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from ...records.code import CompiledKernel
-from .node_layers import paths_of
-from .pinning import values_of
+from .node_layers import list_module_paths
+from .pinning import read_config_values
 
 Run = Callable[[], Any]
 Undo = Callable[[], None]
@@ -89,7 +89,7 @@ def start_no_compilers() -> None:
     config.compile_threads = 1
 
 
-def harness_inputs(module: ModuleType) -> list[Any]:
+def make_harness_inputs(module: ModuleType) -> list[Any]:
     """The inputs with which a compiled module's own harness runs it. (2.11, 2.13)
 
     ``benchmark_compiled_module`` passes a function that calls the module to ``print_performance``; both are replaced.
@@ -248,7 +248,7 @@ def _digest_of_lines(gm: Any) -> str:
     digest = hashlib.sha256(str(torch.get_num_threads()).encode())
     for module in gm.modules() if gm is not None else ():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-            paths = "\n".join(paths_of(node))
+            paths = "\n".join(list_module_paths(node))
             digest.update(f"{node.name}\n{node.meta.get('stack_trace')}\n{paths}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
@@ -260,7 +260,7 @@ def is_profiler_running() -> bool:
     return bool(_profiler_enabled())
 
 
-def profiler_range(name: str) -> contextlib.AbstractContextManager[Any]:
+def open_profiler_range(name: str) -> contextlib.AbstractContextManager[Any]:
     """A range that the profiler records like an operator. (2.11, 2.13)"""
     from torch._C._profiler import _RecordFunctionFast
 
@@ -282,7 +282,7 @@ def is_max_autotuning() -> bool:
     return bool(config.max_autotune)
 
 
-def vector_isa() -> str | None:
+def find_vector_isa() -> str | None:
     """The vector instruction set of C++ kernels compiled on this machine, for example ``avx512``. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
@@ -290,7 +290,7 @@ def vector_isa() -> str | None:
     return str(isa) if isa else None
 
 
-def vector_lanes() -> int | None:
+def count_vector_lanes() -> int | None:
     """The number of float32 values in a vector of C++ kernels compiled on this machine. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
@@ -298,7 +298,7 @@ def vector_lanes() -> int | None:
     return isa.nelements() if isa else None
 
 
-def vector_widths() -> list[int]:
+def list_vector_widths() -> list[int]:
     """The vector widths in bits for which this machine compiles C++ kernels, in ascending order. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
@@ -323,7 +323,7 @@ def clone_input(value: Any) -> Any:
         return clone_preserve_strides(value.detach())
 
 
-def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
+def list_compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
     """The result of compiling each Triton kernel of a module, by the kernel's variable. (2.11 with Triton 3.6)
 
     A kernel that did not run has several configurations left and is not listed.
@@ -342,14 +342,14 @@ def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
 
 def _describe_launcher(launcher: Any) -> CompiledKernel:
     return CompiledKernel(
-        config=values_of(launcher.config),
+        config=read_config_values(launcher.config),
         registers=getattr(launcher, "n_regs", None),
         spills=getattr(launcher, "n_spills", None),
         shared_memory_bytes=getattr(launcher, "shared", None),
     )
 
 
-def cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
+def list_cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
     """The variables of a compiled module that are C++ kernels. (2.13)"""
     return [name for name, value in namespace.items() if name.startswith("cpp_") and callable(value)]
 
@@ -357,7 +357,7 @@ def cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
 @contextlib.contextmanager
 def replaced_cpp_kernels(module: ModuleType, make: Callable[[str, KernelCall], KernelCall]) -> Iterator[None]:
     """A context in which each C++ kernel of a compiled module is what ``make`` makes of its name and itself."""
-    originals = {name: getattr(module, name) for name in cpp_kernel_names(vars(module))}
+    originals = {name: getattr(module, name) for name in list_cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, make(name, kernel))
     try:
@@ -367,14 +367,14 @@ def replaced_cpp_kernels(module: ModuleType, make: Callable[[str, KernelCall], K
             setattr(module, name, kernel)
 
 
-def raw_stream() -> int:
+def find_raw_stream() -> int:
     """The handle of the current CUDA stream, in the form that generated code passes to kernels. (2.11)"""
     from torch._C import _cuda_getCurrentRawStream
 
     return int(_cuda_getCurrentRawStream(0))
 
 
-def operator_overload(name: str) -> Any:
+def find_operator_overload(name: str) -> Any:
     """A dispatcher operator by its full name, for example ``aten.convolution.default``."""
     import torch
 
@@ -399,7 +399,7 @@ def compile_nothing() -> None:
     compiler.set_stance("force_eager")
 
 
-def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
+def call_on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
     """Calls ``begins`` and ``ends`` around each compilation in this process; returns the undoing. (2.11, 2.13)
 
     Compilations are Dynamo's graphs, and backward graphs, which are compiled on first use. The recording of a CUDA
@@ -428,7 +428,7 @@ def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
     return undo
 
 
-def around_use_while_compiling(using: Callable[[], AbstractContextManager[None]], *, loads: bool) -> None:
+def surround_use_while_compiling(using: Callable[[], AbstractContextManager[None]], *, loads: bool) -> None:
     """Enters ``using()`` around the compiler's use of the GPU. (2.11, 2.13)
 
     The compiler benchmarks kernels and their configurations on it, and loads Triton kernels, which counts if ``loads``.
@@ -472,21 +472,21 @@ def benchmarks_elsewhere() -> bool:
     return bool(config.autotune_in_subproc)
 
 
-def options_of_mode(mode: str, dynamic: bool | None) -> dict[str, Any]:
+def list_options_of_mode(mode: str, dynamic: bool | None) -> dict[str, Any]:
     """The options of Inductor that a mode of ``torch.compile`` stands for. (2.9, 2.11, 2.13, 2.15)"""
     from torch._inductor import list_mode_options
 
     return dict(list_mode_options(mode, dynamic))
 
 
-def compiled_graphs() -> int:
+def count_compiled_graphs() -> int:
     """The number of graphs that this process compiled, those left out that came from a cache. (2.13)"""
     utils = sys.modules.get("torch._dynamo.utils")
     times = getattr(utils, "compilation_time_metrics", {})
     return len(times.get("fx_codegen_and_compile", ()))
 
 
-def graph_breaks() -> tuple[str, ...]:
+def count_graph_breaks() -> tuple[str, ...]:
     """Dynamo's reason of each graph break of this process; none before the compiler is imported. (2.9, 2.13, 2.15)"""
     utils = sys.modules.get("torch._dynamo.utils")
     counted = utils.counters["graph_break"] if utils is not None else {}

@@ -65,7 +65,7 @@ def note_all_nodes(triton: Any) -> Callable[[], None]:
     @functools.wraps(note_call)
     def note_parts(nodes: Any, *arguments: Any, **keywords: Any) -> Any:
         with contextlib.suppress(Exception):
-            nodes = [part for node in nodes for part in _parts(node)]
+            nodes = [part for node in nodes for part in _split_node(node)]
         return note_call(nodes, *arguments, **keywords)
 
     @functools.wraps(launch)
@@ -89,7 +89,7 @@ def note_all_nodes(triton: Any) -> Callable[[], None]:
     return undo
 
 
-def _parts(node: Any) -> list[Any]:
+def _split_node(node: Any) -> list[Any]:
     """The nodes of the scheduler of which one is fused; itself if it is not."""
     return list(node.get_nodes()) if getattr(node, "node", node) is None else [node]
 
@@ -160,7 +160,7 @@ class _NodeTable:
         place = self._places.get(node, -1)
         if node.op == "placeholder":  # an input that a kernel copies or converts belongs to whoever uses it
             place = next((self._places[user] for user in node.users if user in self._places), -1)
-        return place, self._direction(node), self._line(node), _elements(node), _flops(node)
+        return place, self._direction(node), self._line(node), _count_elements(node), _count_flops(node)
 
     def _place(self, node: Any) -> None:
         if node.op in ("placeholder", "output"):
@@ -207,7 +207,7 @@ def _stack(node: Any) -> Mapping[str, Any]:
     return node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
 
 
-def _elements(node: Any) -> int:
+def _count_elements(node: Any) -> int:
     """The elements that a node writes or reads, whichever are more; 0 for a view."""
     if node.op != "call_function" or _is_view(node.target):
         return 0
@@ -228,7 +228,7 @@ def _count(value: Any) -> int:
     return _hint(value.numel()) if isinstance(value, torch.Tensor) else 0
 
 
-def _flops(node: Any) -> float:
+def _count_flops(node: Any) -> float:
     """The FLOPs of a matrix product, a convolution or an attention; a multiply-add counts as two."""
     from torch.utils.flop_counter import flop_registry
 
@@ -255,7 +255,7 @@ def _hint(number: Any) -> int:
     return int(number) if number is not None else 0
 
 
-def paths_of(node: Any) -> Iterator[str]:
+def list_module_paths(node: Any) -> Iterator[str]:
     """The paths of the modules around a node, which its compiled graph's note holds."""
     for path, _ in _stack(node).values():
         yield str(path)

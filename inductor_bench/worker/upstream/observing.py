@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from ...devices.table import DEVICES, device_of
+from ...devices.table import DEVICES, find_device
 from ...records.evidence import ObservedOptimizer
 
 _CONVERTER = os.path.join("torch", "_dynamo", "convert_frame.py")
@@ -33,7 +33,7 @@ OnFrame = Callable[[str, CompilingFrame, "FrameType | None"], None]
 Undo = Callable[[], None]
 
 
-def on_frame(note: OnFrame) -> Undo:
+def call_on_frame(note: OnFrame) -> Undo:
     """Calls ``note`` at each compilation of a frame, with its id, the frame, and the frame that called it. (2.13)
 
     The id is Dynamo's: the frame's number and that of the compilation, ``0/1``.
@@ -48,7 +48,7 @@ def on_frame(note: OnFrame) -> Undo:
         while stack is not None:
             frame: Any = stack.f_locals.get("frame") if stack.f_code.co_filename.endswith(_CONVERTER) else None
             if isinstance(getattr(frame, "f_code", None), CodeType):
-                found = CompilingFrame(frame.f_code, _owner(frame))
+                found = CompilingFrame(frame.f_code, _find_owner(frame))
             elif found is not None:
                 break
             stack = stack.f_back
@@ -64,23 +64,23 @@ def on_frame(note: OnFrame) -> Undo:
     return undo
 
 
-def _owner(frame: Any) -> Any:
+def _find_owner(frame: Any) -> Any:
     code, variables = frame.f_code, frame.f_locals
     if code.co_filename.endswith(_WRAPPERS):
         found = variables.get("fn")
     else:
-        found = _first_argument(code, variables)
+        found = _find_first_argument(code, variables)
         if is_forward_of(code, found):
             return found
         if code.co_name in ("forward", "__call__", "_call_impl") or code.co_varnames[:1] == ("self",):
-            found = unwrapped(found)
+            found = unwrap(found)
         else:
             found = None  # a function's first argument may be a module, and is not its owner
-    found = unwrapped(getattr(found, "__self__", found))
+    found = unwrap(getattr(found, "__self__", found))
     return found if is_module(found) else None
 
 
-def _first_argument(code: CodeType, variables: Any) -> Any:
+def _find_first_argument(code: CodeType, variables: Any) -> Any:
     """The first argument of a frame, also if it is one of ``*args``."""
     if code.co_argcount:
         return variables.get(code.co_varnames[0])
@@ -95,7 +95,7 @@ def is_forward_of(code: CodeType, module: Any) -> bool:
     return is_module(module) and getattr(getattr(type(module), "forward", None), "__code__", None) is code
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """The module behind what ``torch.compile`` and the parallel wrappers made of it; another value is returned."""
     for name in ("_orig_mod", "module"):
         if is_module(value) and type(value).__name__ in ("OptimizedModule", "DistributedDataParallel", "DataParallel"):
@@ -134,7 +134,7 @@ class GraphFacts:
     writes_inputs: bool
 
 
-def around_graph_calls(make: Callable[[Call], Call]) -> Undo:
+def surround_graph_calls(make: Callable[[Call], Call]) -> Undo:
     """Replaces the call of compiled graphs by ``make(call)``; returns the undoing. (2.9, 2.11, 2.13, 2.15)
 
     Every call passes through the class, also the replay of a CUDA graph.
@@ -151,13 +151,13 @@ def describe_graph(compiled: Any) -> GraphFacts:
     options = getattr(compiled, "fx_kwargs", None) or {}
     fixed = options.get("static_input_idxs") or ()
     key = getattr(compiled, "cache_key", "")
-    others = [kind for kind in getattr(compiled, "device_types", ()) if not device_of(kind).runs_on_host]
+    others = [kind for kind in getattr(compiled, "device_types", ()) if not find_device(kind).runs_on_host]
     return GraphFacts(
         path=os.path.realpath(get_path(key, "py")[2]) if key else "",
         parameter=min(fixed, default=None),
         is_backward=bool(options.get("is_backward")),
         device=others[0] if others else "",
-        cuda_graph_refusal=_refusal(compiled),
+        cuda_graph_refusal=_find_refusal(compiled),
         writes_inputs=_writes_inputs(compiled, fixed),
     )
 
@@ -171,14 +171,16 @@ def _writes_inputs(compiled: Any, fixed: Iterable[int]) -> bool:
     return not (getattr(compiled, "fx_kwargs", None) or {}).get("is_backward") and not written.issubset(fixed)
 
 
-def _refusal(compiled: Any) -> str:
+def _find_refusal(compiled: Any) -> str:
     """Inductor's reason for not wrapping a graph in CUDA graphs; it gives reasons only if they were asked for."""
     reason = getattr(compiled, "disabled_cudagraphs_reason", None)
     information = getattr(compiled, "cudagraph_info", None)
     return reason or ", ".join(getattr(information, "cudagraph_fail_reasons", None) or ())
 
 
-def on_cuda_graphs(recorded: Callable[[], None], warmed: Callable[[], None], refused: Callable[[str], None]) -> Undo:
+def call_on_cuda_graphs(
+    recorded: Callable[[], None], warmed: Callable[[], None], refused: Callable[[str], None]
+) -> Undo:
     """Calls ``recorded`` and ``warmed`` around CUDA graphs that torch records, and ``refused`` with each reason not to.
 
     (2.9, 2.11, 2.13, 2.15; read only: they need a GPU)
@@ -212,7 +214,7 @@ def on_cuda_graphs(recorded: Callable[[], None], warmed: Callable[[], None], ref
     return _undo_all(undoings)
 
 
-def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
+def call_on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
     """Calls ``stepped`` with the optimizer after each of its steps. (2.9, 2.13)
 
     Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it. The first step imports
@@ -221,8 +223,8 @@ def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
     return _hook_optimizers("register_optimizer_step_post_hook", stepped)
 
 
-def before_optimizer_steps(steps: Callable[[Any], None]) -> Undo:
-    """Calls ``steps`` with the optimizer before each of its steps, as :func:`on_optimizer_steps` does after. (2.13)"""
+def call_before_optimizer_steps(steps: Callable[[Any], None]) -> Undo:
+    """Calls ``steps`` with the optimizer before each of its steps; see :func:`call_on_optimizer_steps`. (2.13)"""
     return _hook_optimizers("register_optimizer_step_pre_hook", steps)
 
 
@@ -246,7 +248,7 @@ def describe_optimizer(optimizer: Any) -> ObservedOptimizer:
     return ObservedOptimizer(kind.__name__, str(kind.__module__), bool(fused) and all(fused))
 
 
-def on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:
+def call_on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:
     """Calls ``stepped`` with the profiler before each of its steps. (2.9, 2.13, 2.15)"""
     from torch.profiler import profile
 
@@ -261,7 +263,7 @@ def on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:
     return _replace(profile, "step", make)
 
 
-def around_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> Undo:
+def surround_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> Undo:
     """Calls ``begins`` before each profiler of this process prepares, and ``ends`` after its end. (2.9, 2.13, 2.15)
 
     All interfaces of torch's profiler go through this class. The argument is the class's instance.
@@ -290,7 +292,7 @@ def around_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None])
     return _undo_all(undoings)
 
 
-def before_captures(begins: Callable[[], None]) -> Undo:
+def call_before_captures(begins: Callable[[], None]) -> Undo:
     """Calls ``begins`` before the program begins to record a CUDA graph. (2.9, 2.13; read only: it needs a GPU)
 
     Inductor and ``torch.cuda.graph`` record through this class.
@@ -323,7 +325,7 @@ def has_optimizer() -> bool:
     return any(issubclass(type(value), Optimizer) for value in gc.get_objects())
 
 
-def device_in_use() -> str:
+def find_device_in_use() -> str:
     """The type of the accelerator that this process uses; empty if it uses only the CPU. (2.13)"""
     import torch
 
@@ -334,7 +336,7 @@ def device_in_use() -> str:
     return ""
 
 
-def dynamo_switch() -> str:
+def find_dynamo_switch() -> str:
     """The variable or the setting that disables Dynamo now; empty if it is enabled or not imported. (2.13)"""
     config = sys.modules.get("torch._dynamo.config")
     if config is None or not config.disable:
@@ -343,13 +345,13 @@ def dynamo_switch() -> str:
     return f"{name}=1" if os.environ.get(name) == "1" else "torch._dynamo.config.disable"
 
 
-def dynamo_stance() -> str:
+def find_dynamo_stance() -> str:
     """The stance of ``torch.compiler.set_stance``; empty if Dynamo is not imported. (2.13)"""
     stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     return str(getattr(stance, "stance", ""))
 
 
-def frames_of_dynamo() -> int | None:
+def count_frames_of_dynamo() -> int | None:
     """The number of functions that reached Dynamo, also of those that it skips; ``None`` if it is unknown. (2.13)"""
     if "torch._dynamo.convert_frame" not in sys.modules:
         return 0
@@ -419,7 +421,7 @@ def print_no_paths() -> Undo:
     return undo
 
 
-def loaded_modules() -> dict[str, ModuleType]:
+def list_loaded_modules() -> dict[str, ModuleType]:
     """The modules that Inductor has loaded in this process, by their real paths. (2.13)"""
     codecache = sys.modules.get("torch._inductor.codecache")
     modules = list(getattr(getattr(codecache, "PyCodeCache", None), "modules", ()))
@@ -511,7 +513,7 @@ def no_dispatch() -> contextlib.AbstractContextManager[Any]:
     return guard
 
 
-def triton_signature(kernel: Any) -> tuple[dict[str, str], frozenset[str]]:
+def read_triton_signature(kernel: Any) -> tuple[dict[str, str], frozenset[str]]:
     """The types of a Triton kernel's parameters, and the parameters updated in place. (2.11; 2.13 read only)"""
     signature = {str(name): str(kind) for name, kind in kernel.triton_meta["signature"].items()}
     return signature, frozenset(kernel.mutated_arg_names)
@@ -562,7 +564,7 @@ def stays_attached(device: str) -> bool:
     """Whether the profiler stays attached to a device after a profile, and slows what follows it."""
     import torch
 
-    if device_of(device).runs_on_host:
+    if find_device(device).runs_on_host:
         return False
     return VARIABLE in os.environ or not _can_attach_again(torch.version.cuda)
 

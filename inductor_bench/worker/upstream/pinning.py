@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...records.retune import Config, InputLayout
-from ...source.calls import lookup_key, types_text
+from ...source.calls import format_types, lookup_key
 
 COMPILE_ERRORS = (
     ArithmeticError,
@@ -81,19 +81,19 @@ FALLBACK = "inductor_bench_fallback_configs"
 """Attribute of an autotuner: the configurations to compile if those of ``configs`` do not compile."""
 
 
-def kernel_key(autotuner: Any) -> tuple[str, str]:
+def make_kernel_key(autotuner: Any) -> tuple[str, str]:
     """The key and the types of a kernel; see ``source.calls``. (2.11, 2.13)"""
     key = lookup_key(str(autotuner.size_hints), autotuner.fn.src)
-    return key, types_text({str(name): str(kind) for name, kind in autotuner.triton_meta["signature"].items()})
+    return key, format_types({str(name): str(kind) for name, kind in autotuner.triton_meta["signature"].items()})
 
 
-def values_of(config: Any) -> Config:
+def read_config_values(config: Any) -> Config:
     """The constants of a Triton configuration that are numbers or flags, and its numbers of warps and stages."""
     numbers = {name: int(value) for name, value in config.kwargs.items() if isinstance(value, int)}
     return {**numbers, "num_warps": config.num_warps, "num_stages": config.num_stages}
 
 
-def with_values(config: Any, values: Config) -> Any:
+def set_config_values(config: Any, values: Config) -> Any:
     """A copy of a Triton configuration with other values, from which Inductor searches no further."""
     changed = copy.deepcopy(config)
     launch = {name: values[name] for name in ("num_warps", "num_stages") if name in values}
@@ -121,10 +121,10 @@ def compile_launcher(autotuner: Any, config: Any) -> Any:
     """Compiles a configuration in this process; returns its launcher. (2.11, 2.13)"""
     if autotuner.fn.fn is None:  # it was compiled in another process
         autotuner.fn = autotuner._reload_kernel().fn
-    return launcher_of(autotuner, autotuner._precompile_config(config))
+    return make_launcher(autotuner, autotuner._precompile_config(config))
 
 
-def launcher_of(autotuner: Any, result: Any) -> Any:
+def make_launcher(autotuner: Any, result: Any) -> Any:
     """The launcher of a compiled configuration, on the kernel's device. (2.11, 2.13)"""
     from torch._dynamo.device_interface import DeviceGuard
 
@@ -132,9 +132,9 @@ def launcher_of(autotuner: Any, result: Any) -> Any:
         return result.make_launcher()
 
 
-def launchers_with(autotuner: Any, values: Config) -> list[Any]:
+def find_launchers(autotuner: Any, values: Config) -> list[Any]:
     """The launchers of a kernel with these values; several differ in other constants. (2.11, 2.13)"""
-    return [launcher for launcher in autotuner.launchers if values_of(launcher.config) == values]
+    return [launcher for launcher in autotuner.launchers if read_config_values(launcher.config) == values]
 
 
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
@@ -143,10 +143,10 @@ def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
     With ``keep``, Inductor keeps the kernel's own launchers. It may search from one of them, or unload those that it
     does not choose (2.13). Then another launcher is compiled.
     """
-    found = launchers_with(autotuner, values)
+    found = find_launchers(autotuner, values)
     if not found or (keep and (_searches(autotuner) or len(autotuner.launchers) > 1)):
         base = (found or autotuner.launchers)[0].config
-        return compile_launcher(autotuner, with_values(base, values))
+        return compile_launcher(autotuner, set_config_values(base, values))
     return found[0]
 
 
@@ -157,8 +157,8 @@ def take_config(autotuner: Any, other: Any) -> None:
     """
     if autotuner is other or len(other.launchers) != 1 or not autotuner.launchers:
         return
-    with contextlib.suppress(*launcher_errors()):
-        launcher = find_launcher(autotuner, values_of(other.launchers[0].config), keep=False)
+    with contextlib.suppress(*list_launcher_errors()):
+        launcher = find_launcher(autotuner, read_config_values(other.launchers[0].config), keep=False)
         settle(launcher.config)
         set_launchers(autotuner, [launcher])
 
@@ -178,10 +178,10 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
         launchers = getattr(autotuner, "launchers", None)
         if not launchers:
             continue
-        found = launchers_with(autotuner, values)
+        found = find_launchers(autotuner, values)
         if not found and all(isinstance(one, int) for each in launchers for one in each.config.kwargs.values()):
-            with contextlib.suppress(*launcher_errors()):
-                found = [compile_launcher(autotuner, with_values(launchers[0].config, values))]
+            with contextlib.suppress(*list_launcher_errors()):
+                found = [compile_launcher(autotuner, set_config_values(launchers[0].config, values))]
         if len(found) == 1:
             settle(found[0].config)
         if found:
@@ -249,7 +249,7 @@ def compile_cpp_call(types: Sequence[str], source: str) -> Callable[..., Any]:
     """Compiles C++ text to a function that takes tensors. (2.11, 2.13)"""
     from torch._inductor.async_compile import AsyncCompile
 
-    compiled: Callable[..., Any] = result_of(AsyncCompile().cpp_pybinding([*types], source))
+    compiled: Callable[..., Any] = find_result(AsyncCompile().cpp_pybinding([*types], source))
     return compiled
 
 
@@ -296,7 +296,7 @@ def later(result: Callable[[], Any], future: Any = None) -> Any:
     return Later(result, future) if get_compile_threads() > 1 else result()
 
 
-def result_of(compiled: Any) -> Any:
+def find_result(compiled: Any) -> Any:
     """The kernel of a result of ``AsyncCompile``, which may be one still to come."""
     return compiled.result() if hasattr(compiled, "result") else compiled
 
@@ -310,7 +310,7 @@ def compiled_with(options: Config) -> Iterator[None]:
         yield
 
 
-def launcher_errors() -> tuple[type[Exception], ...]:
+def list_launcher_errors() -> tuple[type[Exception], ...]:
     """Exceptions of a configuration that cannot be compiled or launched. (Triton 3.6)"""
     try:
         from triton.errors import TritonError
@@ -319,7 +319,7 @@ def launcher_errors() -> tuple[type[Exception], ...]:
     return (*COMPILE_ERRORS, TritonError)
 
 
-def versions() -> tuple[str, str | None]:
+def read_versions() -> tuple[str, str | None]:
     """The versions of torch and Triton in this process."""
     import torch
 
@@ -374,17 +374,17 @@ def find_choice(callers: Sequence[Any], config: Config) -> Any:
 
     Another list of choices may name it by fewer fields, or by more.
     """
-    return next((one for one in callers if config.items() <= _fields(one).items()), None)
+    return next((one for one in callers if config.items() <= _list_fields(one).items()), None)
 
 
 def name_choices(callers: Sequence[Any]) -> list[tuple[Config, Any]]:
     """Unique configurations of the distinct choices: their tile if that is unique, otherwise all their fields."""
     named: list[tuple[Config, Any]] = []
     for caller in callers:
-        config = _fields(caller)
+        config = _list_fields(caller)
         if all(config != other for other, _ in named):
             named.append((config, caller))
-    short = [_describe_kind(caller) | _tile(config) for config, caller in named]
+    short = [_describe_kind(caller) | _find_tile(config) for config, caller in named]
     counts = Counter(map(repr, short))
     return [
         (brief if counts[repr(brief)] == 1 else config, caller)
@@ -392,11 +392,11 @@ def name_choices(callers: Sequence[Any]) -> list[tuple[Config, Any]]:
     ]
 
 
-def _fields(caller: Any) -> Config:
+def _list_fields(caller: Any) -> Config:
     return _describe_kind(caller) | _parse_fields(caller)
 
 
-def _tile(config: Config) -> Config:
+def _find_tile(config: Config) -> Config:
     return {key: value for key, value in config.items() if _TILE.fullmatch(key)}
 
 
@@ -432,7 +432,7 @@ def _parse_fields(caller: Any) -> Config:
     return found
 
 
-def original_call(callers: Sequence[Any], operator: str) -> Any:
+def find_original_call(callers: Sequence[Any], operator: str) -> Any:
     """The choice that is the library call itself; the first one if there is none."""
     name = operator.partition(".")[2]
     same = [one for one in callers if _describe_kind(one) == {"backend": "aten", "call": name}]
@@ -448,7 +448,7 @@ class LoweredCall:
     settings: Config  # its other arguments, by their position or their name
 
 
-def sizes_of(tensors: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]] | None:
+def list_sizes(tensors: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]] | None:
     """The element types and sizes of tensors that are being lowered; ``None`` if sizes are symbols."""
     try:
         return [(str(one.get_dtype()).removeprefix("torch."), tuple(map(int, one.get_size()))) for one in tensors]
@@ -456,9 +456,9 @@ def sizes_of(tensors: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]] | None
         return None
 
 
-def layouts_of(caller: Any) -> list[InputLayout] | None:
+def list_layouts(caller: Any) -> list[InputLayout] | None:
     """The layouts of a choice's inputs; ``None`` if sizes are symbols."""
-    sizes = sizes_of(caller.input_nodes)
+    sizes = list_sizes(caller.input_nodes)
     try:
         strides = [tuple(map(int, one.get_stride())) for one in caller.input_nodes]
     except TypeError:
@@ -468,7 +468,7 @@ def layouts_of(caller: Any) -> list[InputLayout] | None:
     return [InputLayout.of(*size, stride) for size, stride in zip(sizes, strides, strict=True)]
 
 
-def settings_of(operator: str, settings: Config) -> Config:
+def list_settings(operator: str, settings: Config) -> Config:
     """Settings by the names of the operator's arguments, defaults included, as JSON has them.
 
     Args:
@@ -481,14 +481,14 @@ def settings_of(operator: str, settings: Config) -> Config:
     names = {str(place): one.name for place, one in enumerate(arguments)}
     found = {one.name: one.default_value for one in arguments if "Tensor" not in str(one.type)}
     found |= {names.get(place, place): value for place, value in settings.items()}
-    plain = {name: _plain(value) for name, value in found.items()}
+    plain = {name: _make_plain_value(value) for name, value in found.items()}
     return {name: value for name, value in plain.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def _make_plain_value(value: Any) -> Any:
     """A setting as ``Argument.plain`` has it; one that has no such form is described."""
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_make_plain_value(one) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     try:
@@ -507,10 +507,10 @@ def adjust_lowerings(operators: Collection[str], lower: Lower) -> None:
     for overload, original in list(lowerings.items()):
         operator = ".".join(str(overload).split(".")[:2])
         if operator in operators:
-            lowerings[overload] = _adjusted(operator, original, lower)
+            lowerings[overload] = _adjust_lowering(operator, original, lower)
 
 
-def _adjusted(operator: str, original: Callable[..., Any], lower: Lower) -> Callable[..., Any]:
+def _adjust_lowering(operator: str, original: Callable[..., Any], lower: Lower) -> Callable[..., Any]:
     @functools.wraps(original)
     def adjusted(*arguments: Any, **keywords: Any) -> Any:
         def find_call() -> LoweredCall:

@@ -94,7 +94,7 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     return {"torch": str(torch.__version__), "triton": str(triton.__version__)}
 
 
-def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
+def list_tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
     """By field the values, in order, that Inductor's coordinate descent reaches from a configuration. (2.11, 2.13)"""
     tuner = kernel.coordesc_tuner
     found = {}
@@ -118,7 +118,7 @@ def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
     try:
         compiled = kernel._precompile_config(config).kernel
     except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
-        raise InductorBenchError(_error_message(error)) from error
+        raise InductorBenchError(_read_error_message(error)) from error
     return compiled.asm["cubin"], int(compiled.metadata.shared)
 
 
@@ -134,10 +134,10 @@ def load_kernel(kernel: Any) -> None:
     try:
         kernel.precompile()
     except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
-        raise InductorBenchError(_error_message(error)) from error
+        raise InductorBenchError(_read_error_message(error)) from error
 
 
-def _error_message(error: Exception) -> str:
+def _read_error_message(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
     return f"does not compile: {lines[-1]}" if lines else f"does not compile: {type(error).__name__}"
 

@@ -26,7 +26,7 @@ class EditRefusedError(Exception):
         self.reason, self.words = reason, words
 
 
-def compulsory_bytes(edit: KernelEdit) -> int | None:
+def count_compulsory_bytes(edit: KernelEdit) -> int | None:
     """The bytes that one call must move: those of Inductor's count, or only what is written if indices or masks decide
     what is read."""
     launch, moved = edit.facts["launches"][0], edit.facts.get("moved_bytes")
@@ -61,7 +61,7 @@ def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Pe
     Raises:
         EditRefusedError: it is refused.
     """
-    moved = compulsory_bytes(edit)
+    moved = count_compulsory_bytes(edit)
     roof = find_roof(moved, peaks, state)
     if moved is None or roof is None:
         return

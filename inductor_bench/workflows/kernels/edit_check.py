@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...analysis.findings.finding import program_words
+from ...analysis.findings.finding import list_program_words
 from ...analysis.statistics import summarize
 from ...autotune.methods import RaceResult, race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...devices.nvidia import NVIDIA
 from ...devices.protocol import CPU
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...launch.worker import WorkerLostError, WorkerPool, WorkerSession, default_python
 from ...messages.edit_requests import (
@@ -55,7 +55,7 @@ from ...records.request import KernelRequest
 from ...records.retune import FASTER, Resources
 from ...records.run import Environment, Peaks
 from ...source.edited import KernelEdit, digest, read_edit
-from ...source.graph_reference import in_float64
+from ...source.graph_reference import convert_to_float64
 from ...store import codec
 from ...store.caches import save_verdict
 from ...store.files import copy_file, read_text, write_text
@@ -63,12 +63,12 @@ from ...store.folder import RECORD, RunFolder
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress, Silent
-from .believed_times import EditRefusedError, compulsory_bytes, find_roof, require_below_roof, require_true_clock
-from .check_texts import check_texts, exact_texts, roles_of
+from .believed_times import EditRefusedError, count_compulsory_bytes, find_roof, require_below_roof, require_true_clock
+from .check_texts import check_texts, find_buffer_roles, make_float64_texts
 from .edit_files import make_edit
 from .kernel_comparison import PLAN
-from .kernel_session import KernelSession, kernel_environment
-from .kernel_timing import MEASURE_S, device_name, find_peaks
+from .kernel_session import KernelSession, make_kernel_environment
+from .kernel_timing import MEASURE_S, find_peaks, name_device
 
 CASE_S = 60.0
 """Limit in seconds for one call of an edited kernel, with the copies of its memory."""
@@ -105,10 +105,10 @@ HINTS = {
     "hung": f"it had {CASE_S:.0f} s: look for a loop without an end, or give more time with --timeout SECONDS",
     "raised": "mend it, and check it again",
     "not-written": "write every element of each result, for each size",
-    "stale": "write every element of each result in each call, whatever the buffer holds",
+    "stale": "write every element of each result in each call, for any content of the buffer",
     "outside": "look at the bounds of its stores, and at its masks",
     "input-changed": "write only results; copy what has to be changed",
-    "special-values": "infinities and NaN have to be where the original's are: no fast-math shortcuts",
+    "special-values": "infinities and NaN have to be in the same elements as in the original: no fast-math shortcuts",
     "wrong": "compare what it computes with the original, for the values that the check names",
     "precision": "compute in the types of the original, and sum in float32 or wider",
     "not-repeatable": "no atomics on floats, and no races between threads",
@@ -138,7 +138,7 @@ class EditUnderCheck:
     progress: Progress = field(default_factory=Silent)  # is told of each case and of the rounds of the times
 
     def __post_init__(self) -> None:
-        self.roles: BufferRoles = roles_of(self.edit)
+        self.roles: BufferRoles = find_buffer_roles(self.edit)
         self.seed = secrets.randbits(24)
         self.launches = 0
 
@@ -152,10 +152,10 @@ class EditUnderCheck:
             write_text(self._file("original", number), original)
             write_text(self._file("edited", number), edited)
         self.launches = len(texts)
-        for number, exact in enumerate(exact_texts(self.edit, [original for original, _ in texts])):
+        for number, exact in enumerate(make_float64_texts(self.edit, [original for original, _ in texts])):
             write_text(self._file("exact", number), exact)
         if self.edit.reference:
-            write_text(self.folder / "reference.py", in_float64(self.edit.reference))
+            write_text(self.folder / "reference.py", convert_to_float64(self.edit.reference))
 
     def _file(self, which: str, launch: int) -> Path:
         return self.folder / f"{which}_{launch}.py"
@@ -371,7 +371,7 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folder = Path(name)
         pool = WorkerPool(
-            request.python or default_python(), folder, kernel_environment(folder), on_line=progress.output
+            request.python or default_python(), folder, make_kernel_environment(folder), on_line=progress.output
         )
         session = KernelSession(request, pool, progress)
         check = EditUnderCheck(edit, session, folder, progress=progress)
@@ -429,7 +429,7 @@ def require_same(edit: KernelEdit, environment: Environment) -> None:
             raise UsageError(
                 f"{edit.kernel} is for a GPU, and torch sees none here", "check it on that machine", "no-such-device"
             )
-    pairs.append(("device", edit.device, device_name(_device_type(edit), environment)))
+    pairs.append(("device", edit.device, name_device(_find_device_type(edit), environment)))
     for what, made_for, here in pairs:
         if made_for and here and made_for != here:
             raise UsageError(
@@ -439,13 +439,13 @@ def require_same(edit: KernelEdit, environment: Environment) -> None:
             )
 
 
-def _device_type(edit: KernelEdit) -> str:
+def _find_device_type(edit: KernelEdit) -> str:
     return NVIDIA.type if edit.language == "triton" else CPU.type
 
 
 def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
     edit, session = check.edit, check.session
-    device = _device_type(edit)
+    device = _find_device_type(edit)
     session.find_other_jobs(device)
     peaks: Peaks | None = None
     result, method, refusal = None, "", None
@@ -459,7 +459,7 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         try:
             result, method = check.race()
             # for a GPU, no code of a file runs on the host
-            if result.verdict == FASTER and device_of(device).runs_on_host:
+            if result.verdict == FASTER and find_device(device).runs_on_host:
                 require_true_clock(session, (check.launches, 0), MEASURE_S)
         except WorkerLostError as lost:
             raise EditRefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
@@ -470,10 +470,10 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         require_below_roof(edit, (original, edited), peaks, session.request.state)
     except EditRefusedError as error:
         refusal = error
-    return _verdict(check, device, result, method, peaks, refusal)
+    return _make_verdict(check, device, result, method, peaks, refusal)
 
 
-def _verdict(
+def _make_verdict(
     check: EditUnderCheck,
     device: str,
     result: RaceResult | None,
@@ -483,10 +483,10 @@ def _verdict(
 ) -> EditVerdict:
     edit, environment = check.edit, check.session.environment
     original, edited = (summarize(runner.samples) for runner in result.runners) if result else (None, None)
-    moved = compulsory_bytes(edit)
+    moved = count_compulsory_bytes(edit)
     compiled = check.compiled
-    occupancy = device_of(device).theoretical_occupancy(
-        environment, _warps(edit), compiled.registers, compiled.shared_memory_bytes
+    occupancy = find_device(device).theoretical_occupancy(
+        environment, _count_warps(edit), compiled.registers, compiled.shared_memory_bytes
     )
     timed = result.verdict if result else REFUSED
     return EditVerdict(
@@ -494,7 +494,7 @@ def _verdict(
         kernel=edit.kernel,
         kernel_id=edit.kernel_id,
         language=edit.language,
-        device=device_name(device, environment),
+        device=name_device(device, environment),
         torch=environment.versions.torch or "",
         triton=environment.versions.triton if edit.language == "triton" else None,
         tool_version=__version__,
@@ -503,7 +503,7 @@ def _verdict(
             source=edit.sha256,
             original=edit.original,
             inputs=digest("".join(check.inputs)),
-            tool=tool_hash(),
+            tool=hash_tool(),
             device=digest(json.dumps(codec.encode([environment.host, environment.device]), sort_keys=True)),
         ),
         changed=edit.changed,
@@ -520,27 +520,27 @@ def _verdict(
         moved_bytes=moved,
         roof=find_roof(moved, peaks, check.session.request.state),
         resources=Resources(compiled.registers, compiled.spills, compiled.shared_memory_bytes, occupancy),
-        notes=tuple(_notes(check)),
-        **_origin(edit),
+        notes=tuple(_list_notes(check)),
+        **_find_origin(edit),
     )
 
 
-def _origin(edit: KernelEdit) -> dict[str, str]:
+def _find_origin(edit: KernelEdit) -> dict[str, str]:
     """The RUN that a file names and the command line of its program; nothing if it is gone."""
     place = str(edit.facts.get("run") or "")
     with contextlib.suppress(InductorBenchError):
         if place and (Path(place) / RECORD).is_file():
-            return {"run": place, "program": program_words(RunFolder(Path(place)).load().request)}
+            return {"run": place, "program": list_program_words(RunFolder(Path(place)).load().request)}
     return {}
 
 
-def _warps(edit: KernelEdit) -> int | None:
+def _count_warps(edit: KernelEdit) -> int | None:
     config = edit.facts["recorded"].get("config") or {}
     warps = config.get("num_warps")
     return warps if isinstance(warps, int) else None
 
 
-def _notes(check: EditUnderCheck) -> Iterator[str]:
+def _list_notes(check: EditUnderCheck) -> Iterator[str]:
     if not check.edit.changed:
         yield "it is as it was written" if check.edit.calls else "its source is that of the original"
     skipped = [one for one in check.checks if one.outcome == SKIPPED]
@@ -554,7 +554,7 @@ def _notes(check: EditUnderCheck) -> Iterator[str]:
     yield from check.notes
 
 
-def tool_hash() -> str:
+def hash_tool() -> str:
     """The SHA-256 of the files of this tool that run, time and judge kernels."""
     package = Path(__file__).resolve().parents[2]
     found = hashlib.sha256()

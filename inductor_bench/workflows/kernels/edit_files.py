@@ -21,24 +21,24 @@ from ...records.edit import WrittenEdit
 from ...records.module import Kernel
 from ...records.request import DRAWN, RECORDED, KernelRequest
 from ...records.run import Run
-from ...source.calls import dotted
-from ...source.edited import KernelEdit, digest, edit_text, is_edit, passed_form, read_edit
+from ...source.calls import write_dotted_name
+from ...source.edited import KernelEdit, digest, edit_text, is_edit, read_edit, read_passed_form
 from ...source.generated_text import parse
-from ...source.graph_reference import Parameter, fragment_above, reference_text
+from ...source.graph_reference import Parameter, find_fragment_above, write_reference
 from ...source.standalone_header import plain
-from ...source.standalone_writer import argument_types, written_arguments
+from ...source.standalone_writer import list_argument_types, list_written_arguments
 from ...source.static_calls import read_buffers
 from ...source.static_wrapper import read_pointers
 from ...store import codec
 from ...store.files import copy_file, read_text, write_text
-from ...store.folder import RECORD, RunFolder, rows_in
+from ...store.folder import RECORD, RunFolder, read_rows
 from ...store.run_files import load_module
-from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, modules_of_run
+from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, read_modules_of_run
 from ..modules.module_measurements import SUFFIX
-from .stretch_files import BETWEEN, RunCalls, about_calls, find_calls, make_calls_edit
+from .stretch_files import BETWEEN, RunCalls, describe_calls, find_calls, make_calls_edit
 
 MOST_SHAPES = 6
-"""Number of different launches of a kernel that an edit is checked with, those that run most often."""
+"""The number of different launches of a kernel with which an edit is checked: the launches that run most often."""
 
 MOST_FRAGMENT_LINES = 40
 LINE = 116
@@ -62,7 +62,7 @@ class RunKernel:
     @cached_property
     def roles(self) -> BufferRoles:
         """What it does with its arguments."""
-        return buffer_roles(self.kernel, self.launches[0], unread_places(self.text, self.kernel.name))
+        return find_buffer_roles(self.kernel, self.launches[0], find_unread_places(self.text, self.kernel.name))
 
     @cached_property
     def text(self) -> str:
@@ -73,7 +73,7 @@ class RunKernel:
     @property
     def source(self) -> str:
         """Its source as the program's own compilation passes it on."""
-        return passed_form(self.kernel.language, self.kernel.source)
+        return read_passed_form(self.kernel.language, self.kernel.source)
 
 
 def is_edit_file(target: str) -> bool:
@@ -99,8 +99,8 @@ def find_run_kernel(target: str) -> RunKernel:
     if not (folder.path / RECORD).is_file():
         raise UsageError(f"{place} is no RUN", "give a folder that `inductor-bench breakdown` wrote", "no-record")
     name = name.removesuffix(".py")
-    row = next((row for row in rows_in(folder.kernels) if row.file == f"{name}.py"), None)
-    modules, _ = modules_of_run(folder, DRAWN)
+    row = next((row for row in read_rows(folder.kernels) if row.file == f"{name}.py"), None)
+    modules, _ = read_modules_of_run(folder, DRAWN)
     found = [
         (module, candidate)
         for module in modules
@@ -131,29 +131,29 @@ def find_run_kernel(target: str) -> RunKernel:
     records = [row for one in run.modules if one.label == module.label for row in one.kernels]
     record = next((one for one in records if one.kernel_id == kernel.kernel_id), None)
     values = folder.kernels / row.values if row and row.values else None
-    launches = _launches(folder, module, candidate, values)
+    launches = _list_launches(folder, module, candidate, values)
     return RunKernel(folder, run, module, candidate, kernel, launches, record, values)
 
 
-def _launches(
+def _list_launches(
     folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate, values: Path | None
 ) -> tuple[Launch, ...]:
     assert candidate.launch is not None
     first = candidate.launch
     if values is not None and values.is_file():
-        first = _with_values(folder, module, candidate) or first
+        first = _add_values(folder, module, candidate) or first
     others = [one for one in module.launches if one.kernel == candidate.header.name and one != candidate.launch]
     launches = (first, *sorted(others, key=lambda one: -one.calls)[: MOST_SHAPES - 1])
     kernel = candidate.kernel
     if kernel is None or kernel.language != "cpp":
         return launches
-    written = written_arguments(argument_types(kernel.source))
+    written = list_written_arguments(list_argument_types(kernel.source))
     return tuple(replace(one, mutated=tuple(sorted({*one.mutated, *written}))) for one in launches)
 
 
-def _with_values(folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate) -> Launch | None:
+def _add_values(folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate) -> Launch | None:
     """The launch with the values that the program had."""
-    modules, _ = modules_of_run(folder, RECORDED)
+    modules, _ = read_modules_of_run(folder, RECORDED)
     for one in (each for other in modules if other.label == module.label for each in list_candidates(other)):
         if one.header.name == candidate.header.name and one.values is not None:
             return one.values.launch_from("values" + SUFFIX)
@@ -202,7 +202,7 @@ def write_edit(target: str, place: Path) -> KernelEdit:
     if place.exists() or place.is_symlink():
         raise UsageError(f"{place} exists", "choose another file, so that no edit is lost", "folder-in-use")
     edit = _made(found, place)
-    about = about_calls if isinstance(found, RunCalls) else _about
+    about = describe_calls if isinstance(found, RunCalls) else _describe_kernel
     write_text(place, edit_text(edit, "\n".join(about(found, place, reference=bool(edit.reference)))))  # type: ignore[arg-type]
     if isinstance(found, RunKernel) and found.values is not None and found.values.is_file():
         copy_file(found.values, place.with_suffix(SUFFIX))
@@ -213,7 +213,7 @@ def _find(target: str) -> RunKernel | RunCalls:
     place, mark, name = target.rpartition("#")
     if mark and name and (Path(place) / RECORD).is_file():
         folder = RunFolder(Path(place))
-        name = BETWEEN.join(_only_match(folder, end) for end in name.split(BETWEEN))
+        name = BETWEEN.join(_find_only_match(folder, end) for end in name.split(BETWEEN))
         calls = find_calls(folder, name)
         if calls is not None:
             return calls
@@ -221,14 +221,14 @@ def _find(target: str) -> RunKernel | RunCalls:
     return find_run_kernel(target)
 
 
-def _only_match(folder: RunFolder, pattern: str) -> str:
+def _find_only_match(folder: RunFolder, pattern: str) -> str:
     """The name of the only kernel or library call that a glob fits; the glob itself if it fits none."""
     if not glob.has_magic(pattern):
         return pattern
-    files = {(row.module, row.name): row.file.removesuffix(".py") for row in rows_in(folder.kernels) if row.file}
+    files = {(row.module, row.name): row.file.removesuffix(".py") for row in read_rows(folder.kernels) if row.file}
     known = {
         files.get((module.label, candidate.header.name), candidate.header.name)
-        for module in modules_of_run(folder, DRAWN)[0]
+        for module in read_modules_of_run(folder, DRAWN)[0]
         for candidate in list_candidates(module)
     }
     found = sorted(name for name in known if fnmatchcase(name, pattern.removesuffix(".py")))
@@ -268,12 +268,12 @@ def _make_edit(found: RunKernel, place: Path) -> KernelEdit:
         torch=versions.torch or "",
         triton=versions.triton if language == "triton" else None,
         device=found.candidate.header.device_name or "",
-        reference=_reference(found),
-        facts=_facts(found),
+        reference=_write_reference(found),
+        facts=_list_facts(found),
     )
 
 
-def _facts(found: RunKernel) -> Mapping[str, Any]:
+def _list_facts(found: RunKernel) -> Mapping[str, Any]:
     header, recorded = found.candidate.header, dict(found.candidate.recorded)
     for name in ("launch", "reference"):
         recorded.pop(name, None)
@@ -286,14 +286,14 @@ def _facts(found: RunKernel) -> Mapping[str, Any]:
         "calls": header.calls,
         "time_s": header.time_s,
         "moved_bytes": header.moved_bytes,
-        "parameters": _parameters(found.kernel),
+        "parameters": _list_parameters(found.kernel),
         "roles": {name: list(places) for name, places in vars(roles).items()},
         "recorded": recorded,
         "launches": [codec.encode(launch) for launch in found.launches],
     }
 
 
-def buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[int] = ()) -> BufferRoles:
+def find_buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[int] = ()) -> BufferRoles:
     """What a kernel does with its arguments. Without a signature that fits the launch nothing is known.
 
     ``unread`` are the places of arguments that nobody reads after the kernel.
@@ -320,12 +320,12 @@ def buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[in
     )
 
 
-def _reference(found: RunKernel) -> str:
+def _write_reference(found: RunKernel) -> str:
     """The same in PyTorch, if the module tells it."""
     if found.kernel.language != "triton":
         return ""
-    names, launch, roles = _parameters(found.kernel), found.launches[0], found.roles
-    calls = _passed(found.text, found.kernel.name)
+    names, launch, roles = _list_parameters(found.kernel), found.launches[0], found.roles
+    calls = _find_passed_arguments(found.text, found.kernel.name)
     variables = calls[0][1] if calls else []
     parameters = []
     for place, (name, argument) in enumerate(zip(names, launch.arguments, strict=False)):
@@ -343,23 +343,23 @@ def _reference(found: RunKernel) -> str:
         )
     if len(parameters) < len(launch.arguments):
         return ""
-    return reference_text(fragment_above(found.text.splitlines(), found.kernel.line), parameters)
+    return write_reference(find_fragment_above(found.text.splitlines(), found.kernel.line), parameters)
 
 
-def _parameters(kernel: KernelDefinition) -> list[str]:
+def _list_parameters(kernel: KernelDefinition) -> list[str]:
     """The names of a kernel's parameters that are passed to it, in order."""
     if kernel.language == "cpp":
         entry = re.search(r'extern\s+"C"[^(;"]*\bkernel\s*\(([^)"]*)\)', kernel.source)
         return [re.split(r"[\s*&]+", each.strip())[-1] for each in entry.group(1).split(",")] if entry else []
     for node in parse(kernel.source).body:
         decorators = getattr(node, "decorator_list", [])
-        if any(dotted(getattr(each, "func", each))[:1] == ("triton_heuristics",) for each in decorators):
+        if any(write_dotted_name(getattr(each, "func", each))[:1] == ("triton_heuristics",) for each in decorators):
             arguments = node.args.args  # type: ignore[attr-defined]
             return [each.arg for each in arguments if each.annotation is None]
     return []
 
 
-def _passed(text: str, kernel: str) -> list[tuple[int, list[str]]]:
+def _find_passed_arguments(text: str, kernel: str) -> list[tuple[int, list[str]]]:
     """The calls of a kernel in a module: the line, from 0, and the variables that are passed, in order; empty for
     other expressions."""
     call = re.compile(rf"^\s+{re.escape(kernel)}(?:\.run)?\((?!\*)(.*)\)$")
@@ -371,11 +371,11 @@ def _passed(text: str, kernel: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def unread_places(text: str, kernel: str) -> frozenset[int]:
+def find_unread_places(text: str, kernel: str) -> frozenset[int]:
     """The places of the arguments that nothing in the module uses after the kernel, in none of its calls: what it keeps
     there is for itself."""
     lines, found = text.splitlines(), list[set[int]]()
-    for number, variables in _passed(text, kernel):
+    for number, variables in _find_passed_arguments(text, kernel):
         begins = next((_indent(line) for line in reversed(lines[:number]) if line.lstrip().startswith("def ")), -1)
         rest = []
         # A graph's results are returned after the block of its device, so that only the function's end counts.
@@ -395,26 +395,26 @@ def _indent(line: str) -> int:
 # What a writer needs to know.
 
 
-def _about(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
+def _describe_kernel(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
     triton = found.kernel.language == "triton"
     yield f"{plain(found.kernel.name)}: edit the kernel between the two marks, and check it:"
     yield ""
     yield f"    inductor-bench kernel {place.name} --check"
     yield ""
-    yield from _rules(triton=triton)
+    yield from _describe_rules(triton=triton)
     yield ""
     yield "Arguments:"
-    yield from _argument_lines(found)
+    yield from _describe_arguments(found)
     yield ""
-    for title, text in _rows(found):
+    for title, text in _list_rows(found):
         if text:
-            yield from _row(title, text)
-    yield from _neighbours(found)
+            yield from _format_row(title, text)
+    yield from _describe_neighbours(found)
     if reference:
         yield ""
         yield "The function reference below computes the same, in plain PyTorch."
         return
-    fragment = fragment_above(found.text.splitlines(), found.kernel.line)
+    fragment = find_fragment_above(found.text.splitlines(), found.kernel.line)
     if fragment:
         yield ""
         yield "The ATen graph that it computes:"
@@ -424,7 +424,7 @@ def _about(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
             yield f"  and {len(lines) - MOST_FRAGMENT_LINES} more lines"
 
 
-def _rules(*, triton: bool) -> Iterator[str]:
+def _describe_rules(*, triton: bool) -> Iterator[str]:
     yield "What may change: everything in the body of the kernel, and functions and constants beside it."
     if triton:
         yield "What stays: the name and the parameters of the kernel, and its decorators with the sizes that decide the"
@@ -439,8 +439,8 @@ def _rules(*, triton: bool) -> Iterator[str]:
     yield "the launches below and for other values than the recorded ones."
 
 
-def _argument_lines(found: RunKernel) -> Iterator[str]:
-    names = _parameters(found.kernel)
+def _describe_arguments(found: RunKernel) -> Iterator[str]:
+    names = _list_parameters(found.kernel)
     first = found.launches[0]
     for place, argument in enumerate(first.arguments):
         name = names[place] if place < len(names) else f"argument {place}"
@@ -468,7 +468,7 @@ def _argument_lines(found: RunKernel) -> Iterator[str]:
         yield f"  and with {', '.join(map(str, shapes))} ({other.calls} calls)"
 
 
-def _rows(found: RunKernel) -> Iterator[tuple[str, str]]:
+def _list_rows(found: RunKernel) -> Iterator[tuple[str, str]]:
     header, record, recorded = found.candidate.header, found.record, found.candidate.recorded
     yield (
         "made for",
@@ -485,7 +485,7 @@ def _rows(found: RunKernel) -> Iterator[tuple[str, str]]:
     )
     if record is not None:
         yield "time", _time_words(record)
-        yield "roof", _roof_words(record)
+        yield "roof", _describe_roof(record)
         compiled = record.compiled
         resources = {"registers": compiled.registers, "spills": compiled.spills}
         occupancy = record.launch.occupancy
@@ -504,7 +504,7 @@ def _rows(found: RunKernel) -> Iterator[tuple[str, str]]:
         yield "line", f"{line.file}:{line.line} in {line.function}: {line.code}"
 
 
-def _row(title: str, text: str) -> Iterator[str]:
+def _format_row(title: str, text: str) -> Iterator[str]:
     yield f"{f'{title}:':<10}{plain(text)}"
 
 
@@ -516,7 +516,7 @@ def _time_words(record: Kernel) -> str:
     return words
 
 
-def _roof_words(record: Kernel) -> str:
+def _describe_roof(record: Kernel) -> str:
     roof = record.roof
     if roof.bound == "unknown":
         return ""
@@ -529,7 +529,7 @@ def _roof_words(record: Kernel) -> str:
     return said
 
 
-def _neighbours(found: RunKernel) -> Iterator[str]:
+def _describe_neighbours(found: RunKernel) -> Iterator[str]:
     """Who wrote what it reads, and who reads what it writes, in the first of its calls."""
     source = found.module.source
     try:
@@ -544,18 +544,18 @@ def _neighbours(found: RunKernel) -> Iterator[str]:
     makers = [
         _name(source.calls[place])
         for buffer in read
-        for place in _last(range(here - 1, -1, -1), uses, buffer, "written")
+        for place in _describe_last_use(range(here - 1, -1, -1), uses, buffer, "written")
     ]
     readers = [
         _name(source.calls[place])
         for buffer in written
-        for place in _last(range(here + 1, len(uses)), uses, buffer, "read")
+        for place in _describe_last_use(range(here + 1, len(uses)), uses, buffer, "read")
     ]
-    yield from _row("before", ", ".join(dict.fromkeys(makers)) or "only inputs of the graph are read")
-    yield from _row("after", ", ".join(dict.fromkeys(readers)) or "its results leave the graph")
+    yield from _format_row("before", ", ".join(dict.fromkeys(makers)) or "only inputs of the graph are read")
+    yield from _format_row("after", ", ".join(dict.fromkeys(readers)) or "its results leave the graph")
 
 
-def _last(places: range, uses: Sequence[Any], buffer: str, how: str) -> list[int]:
+def _describe_last_use(places: range, uses: Sequence[Any], buffer: str, how: str) -> list[int]:
     """The nearest call that uses a buffer so."""
     for place in places:
         if any(use.buffer == buffer and getattr(use, how) for use in uses[place] or ()):

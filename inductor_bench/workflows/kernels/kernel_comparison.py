@@ -13,7 +13,7 @@ from ...autotune.kernel_variants import find_variants
 from ...autotune.methods import METHODS, RacePlan, RaceResult, race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...autotune.variant_protocol import Variants
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...launch.worker import WorkerLostError, WorkerPool, default_python
 from ...messages.kernel_requests import CompareOutputs, Drop, Load, Sample, Vary
@@ -21,11 +21,11 @@ from ...records.base import Failure
 from ...records.comparison import Pairing, TimedPair
 from ...records.request import KernelRequest
 from ...records.retune import Config, MeasuredKernel
-from ...source.standalone_header import require_standalone, takes_alike
-from ...source.standalone_writer import recorded_facts
+from ...source.standalone_header import has_like_arguments, require_standalone
+from ...source.standalone_writer import read_recorded_facts
 from ...store.files import read_text
 from ..progress import Progress
-from .kernel_session import DeviceInUseError, KernelSession, failure_of, find_files, kernel_environment
+from .kernel_session import DeviceInUseError, KernelSession, find_files, make_failure, make_kernel_environment
 from .kernel_timing import MEASURE_S, judge_times, measure_file, tune
 
 FREE_FIELDS = ("num_stages",)
@@ -125,7 +125,7 @@ def run_comparison(request: KernelRequest, progress: Progress) -> TimedPair:
 
 def _open_session(request: KernelRequest, python: str, folder: Path, progress: Progress) -> KernelSession:
     folder.mkdir()
-    pool = WorkerPool(python, folder, kernel_environment(folder), on_line=progress.output)
+    pool = WorkerPool(python, folder, make_kernel_environment(folder), on_line=progress.output)
     return KernelSession(request, pool, progress)
 
 
@@ -142,16 +142,16 @@ def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress:
     standing = [side.kernel.config for side in sides]
     numbers = [side.load(side.kernel.config) for side in sides]
     alike, difference = _compare_outputs(sides, numbers)
-    as_they_stand, result = _race_pair(sides, standing, numbers)
+    as_they_stand, result = _time_pair(sides, standing, numbers)
     for side, runner in zip(sides, result.runners, strict=True):
-        side.kernel = _with_samples(side, state, runner.samples)
+        side.kernel = _add_samples(side, state, runner.samples)
     same_config = as_they_stand
     if standing[0] != standing[1]:
         progress.stage("timing both in one configuration")
         same_config = _try_race(sides, [standing[0], standing[0]])
-    best, failures = _best_of_each(sides, as_they_stand) if sessions[0].request.autotune else (None, [])
+    best, failures = _find_best_of_each(sides, as_they_stand) if sessions[0].request.autotune else (None, [])
     first, second = (side.kernel for side in sides)
-    apart = sides[0].session is not sides[1].session and any(device_of(side.device).runs_on_host for side in sides)
+    apart = sides[0].session is not sides[1].session and any(find_device(side.device).runs_on_host for side in sides)
     return TimedPair(
         first,
         second,
@@ -173,7 +173,7 @@ def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
     except DeviceInUseError:
         raise
     except (InductorBenchError, WorkerLostError) as error:
-        failure = failure_of(file, error)
+        failure = make_failure(file, error)
         raise InductorBenchError(f"{file}: {failure.message}", failure.hint, "kernel-failed") from error
 
 
@@ -182,10 +182,10 @@ def _have_different_arguments(files: Sequence[Path]) -> bool:
     for file in files:
         require_standalone(file)
     try:
-        first, second = (recorded_facts(read_text(file))["launch"] for file in files)
+        first, second = (read_recorded_facts(read_text(file))["launch"] for file in files)
     except InductorBenchError:
         return False
-    return not takes_alike(first, second)
+    return not has_like_arguments(first, second)
 
 
 def _each_session_once(sessions: Sequence[KernelSession]) -> list[KernelSession]:
@@ -204,14 +204,14 @@ def _compare_outputs(sides: Sequence[_Side], numbers: Sequence[int]) -> tuple[bo
     return not difference, difference
 
 
-def _with_samples(side: _Side, state: str, samples: Sequence[float]) -> MeasuredKernel:
+def _add_samples(side: _Side, state: str, samples: Sequence[float]) -> MeasuredKernel:
     """The side's kernel with the samples in seconds that were taken in alternation with the other side."""
     timing = summarize(samples)
     kernel = replace(side.kernel, cold=timing) if state == "cold" else replace(side.kernel, warm=timing)
     return judge_times(kernel, side.session.peaks[side.device])
 
 
-def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
+def _find_best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
     """Autotunes both kernels, and times both in their best configurations with fresh samples."""
     failures: list[Failure] = []
     for session in _each_session_once([side.session for side in sides]):
@@ -232,21 +232,22 @@ def _try_race(sides: Sequence[_Side], configs: Sequence[Config]) -> Pairing:
     """The race of both kernels, each in its configuration; a pairing with the reason if one cannot run so."""
     try:
         numbers = [
-            side.load(config, config in _working_configs(side)) for side, config in zip(sides, configs, strict=True)
+            side.load(config, config in _list_working_configs(side))
+            for side, config in zip(sides, configs, strict=True)
         ]
-        return _race_pair(sides, configs, numbers)[0]
+        return _time_pair(sides, configs, numbers)[0]
     except InductorBenchError as error:
         return Pairing(configs[0], configs[1], reason=error.message)
     except WorkerLostError as lost:
         return Pairing(configs[0], configs[1], reason=f"the worker {lost.message}")
 
 
-def _working_configs(side: _Side) -> list[Config]:
+def _list_working_configs(side: _Side) -> list[Config]:
     """The configurations in which the kernel is known to run."""
     return [side.kernel.config, *([side.kernel.tuning.best_config] if side.kernel.tuning else [])]
 
 
-def _race_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
+def _time_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
     """Races both kernels in alternating order until the verdict is decided or the rounds of ``PLAN`` are spent."""
     running_race = race(2, plan=PLAN)
     order = next(running_race)

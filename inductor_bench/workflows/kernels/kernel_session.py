@@ -28,19 +28,19 @@ from ...autotune.tuning_workers import (
     Waiting,
     ask_worker,
 )
-from ...devices.hardware_counters import metrics_for, read_counters
-from ...devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
-from ...devices.table import device_of
+from ...devices.hardware_counters import list_metrics, read_counters
+from ...devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, list_visible_gpus
+from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
-from ...launch.process import SAFE_PATH, ProcessResult, remedy, run_process
+from ...launch.process import SAFE_PATH, ProcessResult, find_remedy, run_process
 from ...launch.worker import (
     CORES_KEPT_FROM_A_RETUNE,
     WorkerLostError,
     WorkerPool,
     WorkerSession,
-    lost_at_start,
-    most_timing_workers,
-    usable_cores,
+    count_timing_workers,
+    count_usable_cores,
+    explain_loss_at_start,
 )
 from ...messages.job_requests import (
     COMPILES_TRITON,
@@ -63,7 +63,7 @@ from ...records.retune import HardwareCounters, MeasuredKernel
 from ...records.run import Environment, Peaks
 from ...source.standalone_header import holds_triton_kernel
 from ...store.files import read_text
-from ...store.folder import is_edited, rows_in
+from ...store.folder import is_edited, read_rows
 from ...store.lock import TURN, WAITING
 from ..modules.targets import find
 from ..progress import Progress
@@ -101,7 +101,7 @@ def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], forc
     return others
 
 
-def kernel_environment(folder: Path) -> dict[str, str]:
+def make_kernel_environment(folder: Path) -> dict[str, str]:
     """The environment of workers with a scratch folder.
 
     A parent that shares the GPU with other jobs holds its turn for the whole request, so that the workers do not wait
@@ -165,7 +165,7 @@ class NsightCompute:
 
         A reason that holds for all kernels is added to the first kernel only.
         """
-        if not device_of(device).has_hardware_counters:
+        if not find_device(device).has_hardware_counters:
             return replace(kernel, no_counters="no counters: Nsight Compute counts on NVIDIA GPUs only")
         if self.is_unavailable:
             return kernel
@@ -187,7 +187,7 @@ class NsightCompute:
         if f'"{PROFILE}"' not in read_text(file):
             raise InductorBenchError(f"{file.name} was written before {PROFILE} was: extract it again")
         ncu = self._find()
-        metrics = ",".join(metrics_for(compute_capability(self.environment)))
+        metrics = ",".join(list_metrics(compute_capability(self.environment)))
         options = ("--profile-from-start", "off", "--clock-control", "none", "--csv", "--page", "raw")
         command = [ncu, *options, "--print-units", "base", "--metrics", metrics]
         log = self.pool.folder / f"ncu-{file.stem}.log"
@@ -283,7 +283,7 @@ class KernelSession:
         try:
             self.environment = worker.ask(TellEnvironment(), LOAD_S)
         except WorkerLostError as lost:
-            raise lost_at_start(lost, self.pool) from None
+            raise explain_loss_at_start(lost, self.pool) from None
         if self.request.ncu:
             self.nsight = NsightCompute(self.pool, self.environment, self.request.timeout_s)
 
@@ -294,7 +294,7 @@ class KernelSession:
             DeviceInUseError: another job uses the device, and the request does not insist.
         """
         if device not in self.other_jobs:
-            on_host = device_of(device).runs_on_host
+            on_host = find_device(device).runs_on_host
             self.other_jobs[device] = "" if on_host else find_other_job(self.ask, self.request.force)
         return self.other_jobs[device]
 
@@ -302,7 +302,7 @@ class KernelSession:
         """Whether a file was changed since ``extract`` wrote it."""
         folder = file.parent
         if folder not in self.index_rows:
-            self.index_rows[folder] = {row.file: row for row in rows_in(folder)}
+            self.index_rows[folder] = {row.file: row for row in read_rows(folder)}
         row = self.index_rows[folder].get(file.name)
         return row is not None and is_edited(row, folder)
 
@@ -344,12 +344,12 @@ class KernelSession:
             library: whether library calls are among the kernels.
         """
         count = 1
-        on_host = bool(devices) and all(device and device_of(device).runs_on_host for device in devices)
-        if visible_gpus() and not on_host:
+        on_host = bool(devices) and all(device and find_device(device).runs_on_host for device in devices)
+        if list_visible_gpus() and not on_host:
             memory = self.environment.device.accelerator_memory_bytes or 0
-            count = max(1, min(most_timing_workers(usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
-        ready: list[WorkerRequest[Any]] = [StartCompilers(count)] if library and visible_gpus() else []
-        if ready or any(device and not device_of(device).runs_on_host for device in devices):
+            count = max(1, min(count_timing_workers(count_usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
+        ready: list[WorkerRequest[Any]] = [StartCompilers(count)] if library and list_visible_gpus() else []
+        if ready or any(device and not find_device(device).runs_on_host for device in devices):
             ready.append(GetReady())
             self._ask_ahead()
         return [partial(self._steps_to_worker, number, ready) for number in range(count)]
@@ -382,7 +382,7 @@ class KernelSession:
 
     def compile_pool(self, device: str) -> CompilePool:
         """The compile pool for a device. Its workers use no GPU, leave a core free, and have a low priority."""
-        on_host = device_of(device).runs_on_host
+        on_host = find_device(device).runs_on_host
         greeting = None if on_host else self._greeting()
         if device not in self.pools:
             self.pools[device] = self._make_pool(on_host)
@@ -401,15 +401,15 @@ class KernelSession:
         load_s, compile_s = self.request.timeout_s or LOAD_S, self.request.timeout_s or COMPILE_S
         if on_host:
             load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
-            return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
-        count = max(1, min(usable_cores() - CORES_KEPT_FROM_A_RETUNE, MOST_COMPILE_WORKERS))
+            return CompilePool(self.start, min(count_usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
+        count = max(1, min(count_usable_cores() - CORES_KEPT_FROM_A_RETUNE, MOST_COMPILE_WORKERS))
         return CompilePool(self._start_without_gpu, count, load_s, compile_s)
 
     def start_ahead(self, files: Sequence[Path]) -> None:
         """Starts the workers that time and those that compile Triton kernels, so that they import torch together."""
-        if not visible_gpus():
+        if not list_visible_gpus():
             return
-        for number in range(min(most_timing_workers(usable_cores()), len(files))):
+        for number in range(min(count_timing_workers(count_usable_cores()), len(files))):
             self._start_measuring(number)
         if triton := sum(map(holds_triton_kernel, files)):
             pool = self.pools[NVIDIA.type] = self._make_pool(on_host=False)
@@ -454,13 +454,13 @@ class KernelSession:
                 pool.end()
 
 
-def failure_of(file: Path, error: InductorBenchError | WorkerLostError) -> Failure:
+def make_failure(file: Path, error: InductorBenchError | WorkerLostError) -> Failure:
     """The failure of a file, with a hint."""
     if isinstance(error, WorkerLostError):
         message, hint = f"the worker {error.message}", _find_hint(error, file)
         return Failure("kernel", error.kind, message, hint, error.tail, str(file))
     kind = NO_CANDIDATES if isinstance(error, NoCandidatesError) else "invalid"
-    return Failure("kernel", kind, error.message, error.hint or remedy(error.message), "", str(file))
+    return Failure("kernel", kind, error.message, error.hint or find_remedy(error.message), "", str(file))
 
 
 def _find_hint(lost: WorkerLostError, file: Path) -> str:
@@ -490,7 +490,7 @@ def find_files(targets: Sequence[str]) -> list[Path]:
             raise UsageError(f"there is no {path}", hint, "no-such-target")
         if find(path) == "folder":
             pattern = glob.removesuffix(".py") or "*"
-            matching = [each for each in _files_in(path) if fnmatchcase(each.name, f"{pattern}.py")]
+            matching = [each for each in _list_files(path) if fnmatchcase(each.name, f"{pattern}.py")]
             if not matching:
                 raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds", "no-fitting-kernel")
             found += matching
@@ -503,7 +503,7 @@ def find_files(targets: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _files_in(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     try:
         return sorted(each for each in folder.iterdir() if each.is_file())
     except OSError as error:
@@ -522,7 +522,7 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
         raise UsageError(
             f"{len(files)} kernels cannot be saved into one file", "give a folder with --save", "misplaced-option"
         )
-    places = [place_of(save, file, files) for file in files]
+    places = [choose_place(save, file, files) for file in files]
     if len(set(places)) < len(places):
         raise UsageError(
             "two of these files have one name, so they cannot be saved side by side",
@@ -539,6 +539,6 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
         raise UsageError(f"{folder} cannot be written to", "choose another place with --save", "unwritable")
 
 
-def place_of(save: Path, file: Path, files: Sequence[Path]) -> Path:
+def choose_place(save: Path, file: Path, files: Sequence[Path]) -> Path:
     """The path that the winner of a file is saved to."""
     return save if len(files) == 1 and save.suffix == ".py" else save / file.name

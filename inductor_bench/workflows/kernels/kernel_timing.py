@@ -19,7 +19,7 @@ from ...autotune.tuner import Tuner
 from ...autotune.tuning_workers import BUDGET_SPENT, LOAD_S, BudgetSpentError, NoCandidatesError
 from ...autotune.variant_protocol import FixedKernel, Questions
 from ...devices.nvidia import NVIDIA
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...launch.worker import WorkerLostError
 from ...messages.kernel_requests import Describe, KernelTimes, Load, Measure, VariantFacts, Verified, Verify
@@ -39,11 +39,11 @@ from ...records.retune import (
 from ...records.run import Environment, Peaks
 from ...source.standalone_header import holds_triton_kernel, require_standalone
 from ...source.standalone_writer import edit_standalone
-from ...store.caches import load_peaks, peaks_key
+from ...store.caches import load_peaks, make_peaks_key
 from ...store.files import read_text, write_text
 from ..modules.kernel_files import record_reference
 from ..modules.module_measurements import take_survey
-from .kernel_session import KernelSession, failure_of
+from .kernel_session import KernelSession, make_failure
 
 # Advice on the measurement of a kernel: what makes it doubtful, and what to do about it.
 
@@ -62,7 +62,7 @@ def advise(kernel: MeasuredKernel) -> list[str]:
 
 def _judge_outputs(kernel: MeasuredKernel) -> Iterator[str]:
     if kernel.checked is False:
-        yield f"its outputs are not those of the reference: {kernel.check_message}"
+        yield f"its outputs differ from the reference: {kernel.check_message}"
     elif "NaN" in kernel.check_message:
         yield kernel.check_message
 
@@ -102,7 +102,7 @@ def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
 OF_A_BUSY_MACHINE = "says nothing about an idle one"
 
 
-def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
+def list_busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
     """Notes on a tuning on a busy machine, which slows variants with more threads most.
 
     Args:
@@ -122,7 +122,7 @@ def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: in
 
 
 def is_of_busy_machine(tuning: Tuning) -> bool:
-    """Whether a tuning has a note of :func:`busy_notes`."""
+    """Whether a tuning has a note of :func:`list_busy_notes`."""
     return any(note.endswith(OF_A_BUSY_MACHINE) for note in tuning.notes)
 
 
@@ -191,7 +191,7 @@ def describe_kernel(
 ) -> MeasuredKernel:
     """The record of a standalone file's kernel with its times; ``resources`` get their occupancy here."""
     recorded, device = facts.recorded, facts.device
-    occupancy = device_of(device).theoretical_occupancy(
+    occupancy = find_device(device).theoretical_occupancy(
         session.environment, config.get("num_warps"), resources.registers, resources.shared_memory_bytes
     )
     return MeasuredKernel(
@@ -199,7 +199,7 @@ def describe_kernel(
         kernel_id=recorded.kernel_id,
         file=str(file),
         category=recorded.category,
-        device=device_name(device, session.environment),
+        device=name_device(device, session.environment),
         config=config,
         cold=timings.cold,
         warm=timings.warm,
@@ -215,7 +215,7 @@ def describe_kernel(
 
 def _take_times(session: KernelSession, device: str) -> KernelTimes:
     """The times of the loaded kernel; taken again after a pause if the GPU throttled its clock."""
-    times = session.ask(Measure(0, watch=not device_of(device).runs_on_host), MEASURE_S)
+    times = session.ask(Measure(0, watch=not find_device(device).runs_on_host), MEASURE_S)
     if times.throttled:
         time.sleep(COOLING_S)
         with contextlib.suppress(InductorBenchError):
@@ -250,14 +250,14 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
     )
 
 
-def device_name(device: str, environment: Environment) -> str:
+def name_device(device: str, environment: Environment) -> str:
     """The name of a device in an environment; its type if the environment does not name it."""
-    return device_of(device).name_in(environment) or device
+    return find_device(device).name_in(environment) or device
 
 
 def find_peaks(device: str, session: KernelSession) -> Peaks | None:
     """The peaks of the device: from the cache, or measured if no other job uses the device; otherwise ``None``."""
-    cached = load_peaks(peaks_key(session.environment, device))
+    cached = load_peaks(make_peaks_key(session.environment, device))
     if cached is not None or session.find_other_jobs(device):
         return cached
     session.progress.stage(f"measuring what the {device} device can do")
@@ -348,7 +348,7 @@ def explain_untuned(
     """The outcome of a kernel without a tuning: its measurement with an advice, or its failure."""
     if isinstance(why, BudgetSpentError):
         return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; a larger --budget retunes it"))
-    return failure_of(file, why)
+    return make_failure(file, why)
 
 
 def make_tuner(
@@ -402,7 +402,7 @@ def _add_tuning(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKer
 
 def collect_notes(tuner: Tuner, method: str, kernel: MeasuredKernel, load: float = 0.0) -> list[str]:
     """The notes on a tuning; ``load`` is the machine's load average at its beginning."""
-    busy = busy_notes(tuner.variants.axes, kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
+    busy = list_busy_notes(tuner.variants.axes, kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
     return [*tuner.variants.notes(METHODS[method]), *busy]
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ...analysis.findings.finding import apply_command, plural, program_words, retune_command
-from ...analysis.step_costs import cost_of, kernels_save, step_factors
+from ...analysis.findings.finding import apply_command, list_program_words, plural, retune_command
+from ...analysis.step_costs import compute_cost, is_worth_faster_kernels, list_step_factors
 from ...autotune.methods import TuningPriority, find_least
-from ...devices.nvidia import visible_gpus
-from ...devices.table import device_of
+from ...devices.nvidia import list_visible_gpus
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...launch.process import SAFE_PATH
 from ...records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
@@ -40,21 +40,21 @@ from ...records.retune import (
     RetuneRow,
     TritonPin,
     TuningOrigin,
-    pins_by_kind,
+    group_pins_by_kind,
 )
 from ...records.run import Environment, Run
-from ...source.standalone_writer import recorded_facts
+from ...source.standalone_writer import read_recorded_facts
 from ...store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
 from ...store.files import read_text
-from ...store.folder import RunFolder, is_edited, read_index, rows_in
+from ...store.folder import RunFolder, is_edited, read_index, read_rows
 from ...store.lock import DeviceTurn
-from ..apply import forget_dropped, with_verification
+from ..apply import add_verification, forget_dropped
 from ..kernel import run_kernel
 from ..modules.kernel_files import extract_run
-from ..modules.program_run import program_command
+from ..modules.program_run import make_program_command
 from ..pins import make_pin, make_pins
 from ..progress import Progress
-from ..proof import ProofPlan, VerificationInterrupted, replays_graphs, verify
+from ..proof import ProofPlan, VerificationInterrupted, has_replayed_graphs, verify
 from .kernel_timing import is_of_busy_machine
 
 CAPTURE = "capture"
@@ -82,7 +82,7 @@ def describe_interruption(
     is_known = count or run.program is not None
     hint = f"inductor-bench report {place}" if is_known else ""
     if stage in (STAGE, VERIFY) and retune is not None:
-        hint = _finishing_command(run, stage, place, retune)
+        hint = _write_finishing_command(run, stage, place, retune)
     missing = ""
     if stage == CAPTURE:
         missing = " while the program ran: no step was measured"
@@ -93,9 +93,9 @@ def describe_interruption(
     return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{missing}", hint)
 
 
-def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
+def _write_finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
     """The command that finishes the retunes of an interrupted run, or their proof."""
-    program = program_words(run.request)
+    program = list_program_words(run.request)
     if stage == VERIFY and program:
         return apply_command(place, program, "--verify")
     return retune_command(place, retune)
@@ -161,7 +161,7 @@ class KnownTunings:
         if row.tuning is not None and row.tuning.verdict == FASTER:
             with contextlib.suppress(InductorBenchError):
                 pins.append(make_pin(row, self.folder)[0])
-        triton, cpp, library = pins_by_kind(pins)
+        triton, cpp, library = group_pins_by_kind(pins)
         return next(iter(triton), None), next(iter(cpp), None), next(iter(library), None)
 
     def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
@@ -169,7 +169,7 @@ class KnownTunings:
         module = next((module for module in self.run.modules if module.label in row.graphs), None)
         if module is None or row.file is None or not environment.versions.torch:
             return None
-        device = device_of(module.device)
+        device = find_device(module.device)
         name = device.name_in(environment)
         try:
             launch = digest_launch(read_text(self.folder.path / row.file))
@@ -189,23 +189,23 @@ def digest_launch(text: str) -> str | None:
     ``None`` if the file records none in a form that this function reads.
     """
     try:
-        launch = recorded_facts(text).get("launch")
+        launch = read_recorded_facts(text).get("launch")
     except InductorBenchError:
         return None
     if not isinstance(launch, Mapping):
         return None
-    sizes = _sizes([launch.get("arguments"), launch.get("keywords")])
+    sizes = _list_sizes([launch.get("arguments"), launch.get("keywords")])
     kinds = [one["values"]["kind"] for one in launch.get("storages") or ()]
     if "positive" in kinds:  # a tuning with NaNs says nothing of one without
         sizes.append(kinds)
     return hashlib.sha256(json.dumps(sizes, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _sizes(item: Any) -> Any:
+def _list_sizes(item: Any) -> Any:
     if isinstance(item, Mapping):
-        return {str(key): _sizes(value) for key, value in item.items() if key not in _PLACES}
+        return {str(key): _list_sizes(value) for key, value in item.items() if key not in _PLACES}
     if isinstance(item, Sequence) and not isinstance(item, str):
-        return [_sizes(each) for each in item]
+        return [_list_sizes(each) for each in item]
     return item
 
 
@@ -223,7 +223,7 @@ class _Use(NamedTuple):
     time_s: float
 
 
-def most_expensive(run: Run, folder: RunFolder, request: RetuneRequest) -> list[Retune]:
+def list_most_expensive(run: Run, folder: RunFolder, request: RetuneRequest) -> list[Retune]:
     """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
 
     Of many kernels those are left out that can win next to nothing, all together; see ``autotune.methods.find_least``.
@@ -233,11 +233,11 @@ def most_expensive(run: Run, folder: RunFolder, request: RetuneRequest) -> list[
     """
     groups: dict[str, list[_Use]] = defaultdict(list)
     for kernel in read_index(folder.kernels):
-        calls, time = step_factors(run, kernel.module, kernel.kernel_id, kernel.category)
+        calls, time = list_step_factors(run, kernel.module, kernel.kernel_id, kernel.category)
         if kernel.time_s and time:
             groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
     ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))
-    rows = [_row(uses, folder, request.method) for uses in ranked[: request.top]]
+    rows = [_make_row(uses, folder, request.method) for uses in ranked[: request.top]]
     stakes = [find_stake(row, run) for row in rows]
     least_s = find_least(stakes)
     kept = (stake.is_library_call or stake.largest_gain_s >= least_s for stake in stakes)
@@ -248,7 +248,7 @@ def _time_s(uses: Sequence[_Use]) -> float:
     return sum(use.time_s for use in uses)
 
 
-def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
+def _make_row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
     first = max(uses, key=lambda use: (use.kernel.file is not None, use.time_s)).kernel
     return Retune(
         first.name,
@@ -270,7 +270,7 @@ def find_stake(row: Retune, run: Run) -> TuningPriority:
     itself does.
     """
     costs = [
-        cost_of(run, module, kernel)
+        compute_cost(run, module, kernel)
         for module in run.modules
         if module.label in row.graphs
         for kernel in module.kernels
@@ -279,7 +279,7 @@ def find_stake(row: Retune, run: Run) -> TuningPriority:
     limits = [cost.gain_limit_s for cost in costs]
     known = [limit for limit in limits if limit is not None]
     gain_limit_s = sum(known) if known and len(known) == len(limits) else None
-    if gain_limit_s is not None and kernels_save(run):
+    if gain_limit_s is not None and is_worth_faster_kernels(run):
         gain_limit_s = sum(cost.gain_s or 0.0 for cost in costs)
     return TuningPriority(row.time_s, gain_limit_s, is_library_call=row.category.is_library)
 
@@ -297,7 +297,7 @@ def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
 def are_written(run: Run, folder: RunFolder, request: RetuneRequest) -> bool:
     """Whether the files of the most expensive kernels are there."""
     try:
-        return all((folder.path / row.file).is_file() for row in most_expensive(run, folder, request) if row.file)
+        return all((folder.path / row.file).is_file() for row in list_most_expensive(run, folder, request) if row.file)
     except InductorBenchError:
         return False
 
@@ -369,13 +369,15 @@ def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, request: Ret
         InductorBenchError: the record cannot be read.
     """
     run = folder.load()
-    return not are_written(run, folder, request) or bool(_left(run, known, folder, request))
+    return not are_written(run, folder, request) or bool(_list_kernels_left(run, known, folder, request))
 
 
-def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, request: RetuneRequest) -> list[Retune]:
+def _list_kernels_left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, request: RetuneRequest) -> list[Retune]:
     problems = {row.kernel_id: row.problem for row in known if row.method == request.method}
     return [
-        retune for retune in most_expensive(run, folder, request) if _is_left(retune, problems.get(retune.kernel_id))
+        retune
+        for retune in list_most_expensive(run, folder, request)
+        if _is_left(retune, problems.get(retune.kernel_id))
     ]
 
 
@@ -418,9 +420,9 @@ class _Retunes:
         """Adds rows for the requested kernels that have none."""
         if not are_written(self.run, self._folder, self._request):
             progress.stage("writing the kernels as files")
-            values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
+            values = RECORDED if any(row.values for row in read_rows(self._folder.kernels)) else DRAWN
             self.run = extract_run(self._folder, values).named_in(self.run)
-        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, self._request)
+        asked = _list_kernels_left(self.run, (retune.row for retune in self.run.retunes), self._folder, self._request)
         files = {row.file: row for row in asked if row.file is not None and row.failure is None}
         self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
         self.stakes = {file: find_stake(row, self.run) for file, row in self._waiting.items()}
@@ -480,8 +482,8 @@ def _check_device(device: str, measured: Environment) -> None:
 
 
 def _check_gpu(run: Run) -> None:
-    launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
-    if launched and not visible_gpus():
+    launched = any(not find_device(module.device).runs_on_host for module in run.modules if module.kernels)
+    if launched and not list_visible_gpus():
         message = f"the run was measured on {run.environment.device.accelerator or 'a GPU'}, and there is no GPU here"
         raise _ElsewhereError(message, "retune it on a machine with the device that it was measured on")
 
@@ -492,7 +494,7 @@ def _check_gpu(run: Run) -> None:
 PREDICTION = "the saving stays a projection"
 
 
-def lacks_proof(run: Run, folder: RunFolder) -> bool:
+def is_without_proof(run: Run, folder: RunFolder) -> bool:
     """Whether a run has winners that can be compared in a program of this tool, and never were."""
     if run.request.kind not in COMPILED_HERE or run.program is None or run.verification is not None:
         return False
@@ -523,16 +525,16 @@ def verify_retunes(
     if not pinned.pins.all:
         return ()
     folder.work.mkdir(exist_ok=True)
-    command = program_command(request, folder.work, python, folder.work / "refusal.json")
+    command = make_program_command(request, folder.work, python, folder.work / "refusal.json")
     environment = {**os.environ, **(SAFE_PATH if request.kind in COMPILED_HERE and request.kind != "factory" else {})}
     try:
-        plan = ProofPlan(folder, command, environment, request.timeout_s, replays=replays_graphs(run))
+        plan = ProofPlan(folder, command, environment, request.timeout_s, replays=has_replayed_graphs(run))
         found = verify(pinned, plan, progress)
     except VerificationInterrupted as stop:
-        keep(with_verification(run, stop.found))
+        keep(add_verification(run, stop.found))
         raise
     except InductorBenchError as error:
         return (Failure(VERIFY, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
     forget_dropped(found, run.environment)
-    keep(with_verification(run, found))
+    keep(add_verification(run, found))
     return ()

@@ -11,20 +11,20 @@ from typing import Any
 
 from ... import units
 from ...analysis.findings.finding import plural
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...records.code import Launch, Storage
 from ...records.edit_pin import CPP, TRITON
 from ...records.request import DRAWN
 from ...records.run import Run
-from ...source.edited import KernelEdit, digest, passed_form
+from ...source.edited import KernelEdit, digest, read_passed_form
 from ...source.standalone_header import plain
-from ...source.stretch_texts import cpp_start, launch_facts, parameter_names, triton_start
+from ...source.stretch_texts import launch_facts, list_parameter_names, write_cpp_start, write_triton_start
 from ...source.stretches import CallGroup, GroupCall, StretchReader
 from ...store import codec
 from ...store.folder import RunFolder
 from ...store.run_files import load_module
-from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, modules_of_run
+from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, read_modules_of_run
 
 BETWEEN = ".."
 """What stands between the first and the last kernel of a group in ``RUN#FIRST..LAST``."""
@@ -43,13 +43,13 @@ class RunCalls:
     @property
     def language(self) -> str:
         """The language of a kernel in their place."""
-        return CPP if device_of(self.module.source.device).runs_on_host else TRITON
+        return CPP if find_device(self.module.source.device).runs_on_host else TRITON
 
     @property
     def sources(self) -> list[str]:
         """The source of each; empty for a library call."""
         kernels = [part.kernel for part in self.stretch.parts]
-        return [passed_form(one.language, one.source) if one is not None else "" for one in kernels]
+        return [read_passed_form(one.language, one.source) if one is not None else "" for one in kernels]
 
     @property
     def name(self) -> str:
@@ -73,10 +73,10 @@ def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
         target = shlex.quote(f"{folder.path}#FIRST{BETWEEN}LAST")
         hint = f"name both ends of the group: inductor-bench kernel {target} --edit FILE"
         raise UsageError(f"{name} names {missing}", hint, "wrong-target")
-    modules, _ = modules_of_run(folder, DRAWN)
+    modules, _ = read_modules_of_run(folder, DRAWN)
     for module in modules:
         candidates = list_candidates(module)
-        found = [_line_of(module, candidates, end.removesuffix(".py")) for end in (ends[0], ends[-1])]
+        found = [_find_line(module, candidates, end.removesuffix(".py")) for end in (ends[0], ends[-1])]
         if None in found:
             continue
         first, last = sorted(line for line in found if line is not None)
@@ -89,7 +89,7 @@ def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
     return None
 
 
-def _line_of(module: ModuleKernels, candidates: Sequence[ExtractionCandidate], name: str) -> int | None:
+def _find_line(module: ModuleKernels, candidates: Sequence[ExtractionCandidate], name: str) -> int | None:
     """The line of the first call of a kernel or library call."""
     for candidate in candidates:
         if candidate.header.name == name:
@@ -115,15 +115,15 @@ def _read_calls(
     except InductorBenchError as error:
         what = "these calls cannot be replaced by one" if BETWEEN in name else "this call cannot be replaced"
         raise UsageError(f"{name}: {what}: {error.message}", error.hint or "choose others", "wrong-target") from None
-    chosen = tuple(_candidate_of(module, candidates, part) for part in stretch.parts)
-    stretch = replace(stretch, launch=replace(stretch.launch, storages=tuple(_storages(stretch, chosen))))
+    chosen = tuple(_find_candidate(module, candidates, part) for part in stretch.parts)
+    stretch = replace(stretch, launch=replace(stretch.launch, storages=tuple(_list_storages(stretch, chosen))))
     parts = tuple(
         replace(part, launch=replace(part.launch, storages=stretch.launch.storages)) for part in stretch.parts
     )
     return RunCalls(folder, run, module, replace(stretch, parts=parts), chosen)
 
 
-def _candidate_of(
+def _find_candidate(
     module: ModuleKernels, candidates: Sequence[ExtractionCandidate], part: GroupCall
 ) -> ExtractionCandidate:
     sites = {call.index for call in module.source.calls if call.line == part.line}
@@ -135,17 +135,19 @@ def _candidate_of(
     raise UsageError(f"{name} was not seen when it ran", "break the program down again", "wrong-target")
 
 
-def _storages(stretch: CallGroup, candidates: Sequence[ExtractionCandidate]) -> Iterator[Storage]:
+def _list_storages(stretch: CallGroup, candidates: Sequence[ExtractionCandidate]) -> Iterator[Storage]:
     """The memory of the calls, with values and alignments as each was seen by the first call that reads it."""
     seen: dict[int, Storage] = {}
     for part, candidate in zip(stretch.parts, candidates, strict=True):
         launch = candidate.launch
         assert launch is not None
-        for here, there in zip(_every(part.launch), _every(launch), strict=False):
+        for here, there in zip(_list_arguments(part.launch), _list_arguments(launch), strict=False):
             if here.tensor is not None and there.tensor is not None:
                 seen.setdefault(here.tensor.storage, launch.storages[there.tensor.storage])
-    written = {view.storage for view in _views(stretch, stretch.output_only)}
-    written -= {view.storage for view in _views(stretch, range(len(stretch.launch.arguments)), but=stretch.output_only)}
+    written = {view.storage for view in _list_views(stretch, stretch.output_only)}
+    written -= {
+        view.storage for view in _list_views(stretch, range(len(stretch.launch.arguments)), but=stretch.output_only)
+    }
     for number, storage in enumerate(stretch.launch.storages):
         known = seen.get(number)
         if known is None or known.dtype != storage.dtype or number in written:
@@ -155,11 +157,11 @@ def _storages(stretch: CallGroup, candidates: Sequence[ExtractionCandidate]) -> 
         yield replace(storage, alignment=known.alignment, values=known.values if fits else storage.values)
 
 
-def _every(launch: Launch) -> list[Any]:
+def _list_arguments(launch: Launch) -> list[Any]:
     return [*launch.arguments, *launch.keywords.values()]
 
 
-def _views(stretch: CallGroup, places: Sequence[int], but: Sequence[int] = ()) -> Iterator[Any]:
+def _list_views(stretch: CallGroup, places: Sequence[int], but: Sequence[int] = ()) -> Iterator[Any]:
     return (stretch.launch.arguments[place].tensor for place in places if place not in but)
 
 
@@ -174,7 +176,11 @@ def make_calls_edit(found: RunCalls, place: Path) -> KernelEdit:
     """
     configs = [one.recorded.get("config") or {} for one in found.candidates]
     on_host = found.language == CPP
-    source = cpp_start(found.stretch, found.sources) if on_host else triton_start(found.stretch, found.sources, configs)
+    source = (
+        write_cpp_start(found.stretch, found.sources)
+        if on_host
+        else write_triton_start(found.stretch, found.sources, configs)
+    )
     versions = found.run.environment.versions
     return KernelEdit(
         path=place,
@@ -186,12 +192,12 @@ def make_calls_edit(found: RunCalls, place: Path) -> KernelEdit:
         torch=versions.torch or "",
         triton=None if on_host else versions.triton,
         device=found.candidates[0].header.device_name or "",
-        reference=_reference(found),
-        facts=_facts(found),
+        reference=_write_reference(found),
+        facts=_list_facts(found),
     )
 
 
-def _facts(found: RunCalls) -> Mapping[str, Any]:
+def _list_facts(found: RunCalls) -> Mapping[str, Any]:
     stretch, first = found.stretch, found.candidates[0]
     times = [one.header.time_s for one in found.candidates]
     recorded = {name: first.recorded.get(name) for name in ("threads", "vector_isa")}
@@ -202,31 +208,31 @@ def _facts(found: RunCalls) -> Mapping[str, Any]:
         "module": first.header.module,
         "calls": 1,
         "time_s": None if None in times else math.fsum(time for time in times if time is not None),
-        "moved_bytes": moved_bytes(stretch),
-        "parameters": parameter_names(stretch),
+        "moved_bytes": count_moved_bytes(stretch),
+        "parameters": list_parameter_names(stretch),
         "roles": {"output_only": list(stretch.output_only), "cleared": [], "scratch": list(stretch.scratch)},
         "recorded": recorded if found.language == CPP else {},
         "launches": [codec.encode(stretch.launch)],
         "replaces": {
             "calls": [part.target for part in stretch.parts],
             "required": stretch.required,
-            "parts": [*map(_part_facts, stretch.parts, found.candidates, found.sources)],
+            "parts": [*map(_list_part_facts, stretch.parts, found.candidates, found.sources)],
             **(launch_facts(stretch) if found.language == TRITON else {}),
         },
     }
 
 
-def moved_bytes(stretch: CallGroup) -> int:
+def count_moved_bytes(stretch: CallGroup) -> int:
     """The bytes of what goes in and comes out, each once."""
     total = 0
-    for view in _views(stretch, range(stretch.required)):
+    for view in _list_views(stretch, range(stretch.required)):
         total += view.itemsize * math.prod(
             size for size, step in zip(view.shape, view.stride, strict=True) if step or not size
         )
     return total
 
 
-def _part_facts(part: GroupCall, candidate: ExtractionCandidate, source: str) -> Mapping[str, Any]:
+def _list_part_facts(part: GroupCall, candidate: ExtractionCandidate, source: str) -> Mapping[str, Any]:
     recorded = dict(candidate.recorded)
     for name in ("launch", "reference"):
         recorded.pop(name, None)
@@ -243,15 +249,15 @@ def _part_facts(part: GroupCall, candidate: ExtractionCandidate, source: str) ->
     }
 
 
-def _reference(found: RunCalls) -> str:
+def _write_reference(found: RunCalls) -> str:
     """The same in PyTorch, for a library call."""
     part = found.stretch.parts[0]
     if part.kernel is not None or len(found.stretch.parts) > 1:
         return ""
-    names = parameter_names(found.stretch)
+    names = list_parameter_names(found.stretch)
     values = [
         names[place] if place is not None else repr(one.plain())
-        for place, one in zip(part.places, _every(part.launch), strict=True)
+        for place, one in zip(part.places, _list_arguments(part.launch), strict=True)
     ]
     count = len(part.launch.arguments)
     named = [
@@ -273,18 +279,20 @@ def _reference(found: RunCalls) -> str:
 # What a writer needs to know.
 
 
-def about_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[str]:
+def describe_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[str]:
     """What a file says to the one who edits it, as lines."""
     names, stretch = [one.header.name for one in found.candidates], found.stretch
     what = plain(names[0]) if len(names) == 1 else f"{plain(', '.join(names))}"
-    yield f"One kernel in the place of {what}: edit it between the two marks, and check it:"
+    yield f"One kernel that replaces {what}: edit it between the two marks, and check it:"
     yield ""
     yield f"    inductor-bench kernel {place.name} --check"
     yield ""
-    yield from _rules(found)
+    yield from _describe_rules(found)
     yield ""
     yield "Arguments:"
-    for number, (name, argument) in enumerate(zip(parameter_names(stretch), stretch.launch.arguments, strict=True)):
+    for number, (name, argument) in enumerate(
+        zip(list_parameter_names(stretch), stretch.launch.arguments, strict=True)
+    ):
         view = argument.tensor
         assert view is not None
         use = "read" if number not in stretch.launch.mutated else "written"
@@ -292,7 +300,7 @@ def about_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[st
         storage = stretch.launch.storages[view.storage]
         offset = f", from element {view.offset}" if view.offset else ""
         others = [
-            parameter_names(stretch)[other]
+            list_parameter_names(stretch)[other]
             for other, each in enumerate(stretch.launch.arguments)
             if other != number and each.tensor is not None and each.tensor.storage == view.storage
         ]
@@ -309,13 +317,13 @@ def about_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[st
         yield f"{plain(header.name)}: {plain(', '.join(header.aten_ops))}{time}{calls}"
         for line in header.source_lines[:3]:
             yield f"  {plain(f'{line.file}:{line.line} in {line.function}: {line.code}')}"
-    yield f"Together they must move {units.size(moved_bytes(stretch))} at least."
+    yield f"Together they must move {units.size(count_moved_bytes(stretch))} at least."
     if reference:
         yield ""
         yield "The function reference below computes the same, in plain PyTorch."
 
 
-def _rules(found: RunCalls) -> Iterator[str]:
+def _describe_rules(found: RunCalls) -> Iterator[str]:
     count = len(found.stretch.scratch)
     yield "The kernel below does what these calls do, slowly. What may change: everything in it, and functions and"
     if found.language == TRITON:

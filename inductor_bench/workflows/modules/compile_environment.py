@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...launch.process import SAFE_PATH, run_process
-from ...launch.worker import expose_package, join_paths, worker_environment
+from ...launch.worker import expose_package, join_paths, make_worker_environment
 from ...messages.observed import (
     CAPTURE_FOLDER,
     COMPILE_CACHE,
@@ -42,7 +42,7 @@ SETTINGS = {
     "INDUCTOR_PROVENANCE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-"""The variables that a measurement needs, whatever the user sets."""
+"""The variables that a measurement needs, even if the user sets other values."""
 
 COLD = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 """The variables with which torch compiles everything anew."""
@@ -87,7 +87,7 @@ def capture_environment(
     caches = cache or folders["cache"]
     lend_probes(caches)
     return {
-        **compiling_variables(variables, warm=cache is not None),
+        **list_compiling_variables(variables, warm=cache is not None),
         "TORCHINDUCTOR_CACHE_DIR": str(caches.resolve()),
         COMPILE_CACHE: str(caches.resolve()) if cache else "",
         "TORCH_TRACE": str(folders["torch_trace"].resolve()),
@@ -95,7 +95,7 @@ def capture_environment(
     }
 
 
-def compiling_variables(variables: Mapping[str, str], *, warm: bool) -> dict[str, str]:
+def list_compiling_variables(variables: Mapping[str, str], *, warm: bool) -> dict[str, str]:
     """The variables that decide what torch compiles, without the folders."""
     environment = {**os.environ, **variables}
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
@@ -108,7 +108,7 @@ def keep_for_later_runs(environment: Mapping[str, str]) -> None:
     keep_probes(Path(environment["TORCHINDUCTOR_CACHE_DIR"]))
 
 
-def observed_environment(request: BreakdownRequest, work: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def make_observed_environment(request: BreakdownRequest, work: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of the program, in which its Python processes observe themselves."""
     observed = {
         CAPTURE_FOLDER: str((work / "observed").resolve()),
@@ -122,7 +122,7 @@ def observed_environment(request: BreakdownRequest, work: Path, environment: Map
 def _share_precompiled_headers(temporary: Path) -> None:
     """Shares the C++ headers that torch precompiled in earlier runs, which saves seconds."""
     with contextlib.suppress(OSError):
-        name = f"torchinductor_{_user_name()}"
+        name = f"torchinductor_{_find_user_name()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
         if not all(ensure_private_folder(folder, forbidden_bits=0o022) for folder in (shared.parent, shared)):
             return
@@ -132,7 +132,7 @@ def _share_precompiled_headers(temporary: Path) -> None:
         (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
 
 
-def _user_name() -> str:
+def _find_user_name() -> str:
     """The user's name as torch names its folder: a user of a container may have a number alone."""
     try:
         return getpass.getuser()
@@ -166,7 +166,7 @@ LOOK_S = 60.0
 
 
 @contextlib.contextmanager
-def shared_compile_cache(
+def share_compile_cache(
     request: BreakdownRequest, python: str, work: Path, progress: Progress
 ) -> Iterator[Path | None]:
     """The folder with what earlier breakdowns compiled in this place, in the block.
@@ -182,7 +182,7 @@ def shared_compile_cache(
     cache = None
     if request.kind in PROGRAMS and not request.cold:
         try:
-            place = place_of(python, work, dict(request.variables))
+            place = choose_cache_place(python, work, dict(request.variables))
             cache = open_compile_cache(place) if place else None
         except InductorBenchError as error:
             progress.note(f"everything is compiled: {error.message}")
@@ -193,13 +193,13 @@ def shared_compile_cache(
             cache.close()
 
 
-def place_of(python: str, work: Path, variables: Mapping[str, str]) -> str:
+def choose_cache_place(python: str, work: Path, variables: Mapping[str, str]) -> str:
     """The name of the place for an interpreter on this machine; empty where it has no torch."""
-    environment = compiling_variables(variables, warm=True)
+    environment = list_compiling_variables(variables, warm=True)
     log = work / "torch.log"
     remove_file(log)  # a process appends to its log
     words = [python, "-c", _TORCH]
-    look = run_process(words, environment=worker_environment(work, environment), log=log, timeout_s=LOOK_S)
+    look = run_process(words, environment=make_worker_environment(work, environment), log=log, timeout_s=LOOK_S)
     torch = read_text(log)
     if not look.ok or not torch.startswith("torch "):
         return ""
@@ -208,12 +208,12 @@ def place_of(python: str, work: Path, variables: Mapping[str, str]) -> str:
         for name, value in environment.items()
         if name.startswith(DECIDING) and not name.startswith(INDIFFERENT)
     )
-    facts = (torch, deciding, _processor(), platform.libc_ver(), _system())
+    facts = (torch, deciding, _name_processor(), platform.libc_ver(), _name_system())
     version = next((line.split("'")[1] for line in torch.splitlines() if line.startswith("__version__ = '")), "")
     return slug(f"torch {version} {hashlib.sha256(repr(facts).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}")
 
 
-def _processor() -> Sequence[str]:
+def _name_processor() -> Sequence[str]:
     """The processor's name and instructions: C++ kernels are compiled for them."""
     with contextlib.suppress(InductorBenchError):
         lines = read_text(Path("/proc/cpuinfo")).splitlines()
@@ -222,7 +222,7 @@ def _processor() -> Sequence[str]:
     return (platform.machine(), platform.processor())
 
 
-def _system() -> str:
+def _name_system() -> str:
     """The system's libraries, with which C++ kernels are linked."""
     with contextlib.suppress(InductorBenchError):
         return read_text(Path("/etc/os-release"))
@@ -266,40 +266,42 @@ def compile_times(trace: StructuredTrace, cache: Path | None) -> CompileTimes:
         return CompileTimes(trace.compile_phases)
     own = {path for one in trace.compilations for path in one.compiled}
     cached = tuple(dict.fromkeys(path for one in trace.compilations for path in one.cached if path not in own))
-    wholes = [_with_earlier(one, own, cache) for one in trace.compilations]
+    wholes = [_add_earlier_times(one, own, cache) for one in trace.compilations]
     known = [one for one in wholes if one is not None]
     at = max((one.compiled_at for one in known), default="")
     if len(known) < len(wholes):
         return CompileTimes((), cached, at)
-    return CompileTimes(_longest(trace.compilations, known), cached, at)
+    return CompileTimes(_find_longest(trace.compilations, known), cached, at)
 
 
-def _longest(compilations: Sequence[FrameCompilation], wholes: Sequence[KnownCompilation]) -> tuple[CompilePhase, ...]:
+def _find_longest(
+    compilations: Sequence[FrameCompilation], wholes: Sequence[KnownCompilation]
+) -> tuple[CompilePhase, ...]:
     """The phases of the process that compiled longest. An earlier compilation counts once for each process."""
     sums: dict[int, Counter[str]] = {}
     seen: set[tuple[int, str]] = set()
     for one, whole in zip(compilations, wholes, strict=True):
-        key = one.process, _key(one.modules)
+        key = one.process, _make_key(one.modules)
         is_repeated = key in seen and bool(whole.compiled_at)
         seen.add(key)
-        sums.setdefault(one.process, Counter()).update(_times_s(one.phases if is_repeated else whole.phases))
-    return max(map(_sorted, sums.values()), key=total_s, default=())
+        sums.setdefault(one.process, Counter()).update(_list_times_s(one.phases if is_repeated else whole.phases))
+    return max(map(_sort_phases, sums.values()), key=total_s, default=())
 
 
-def _with_earlier(one: FrameCompilation, own: Set[str], cache: Path) -> KnownCompilation | None:
+def _add_earlier_times(one: FrameCompilation, own: Set[str], cache: Path) -> KnownCompilation | None:
     """A compilation as if the caches had been empty; ``None`` where nothing is known of a part that an earlier run
     compiled."""
     earlier = [path for path in one.cached if path not in own]
     found = KnownCompilation(one.phases)
     if earlier:
-        known = _load(cache, _key(earlier))
+        known = _load(cache, _make_key(earlier))
         if known is None or not one.compiled:
             return known
-        found = replace(known, phases=_sorted(_times_s(known.phases) + _times_s(one.phases)))
+        found = replace(known, phases=_sort_phases(_list_times_s(known.phases) + _list_times_s(one.phases)))
     if one.compiled:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with contextlib.suppress(InductorBenchError):
-            write_json(cache / KNOWN / f"{_key(one.modules)}.json", codec.encode(replace(found, compiled_at=now)))
+            write_json(cache / KNOWN / f"{_make_key(one.modules)}.json", codec.encode(replace(found, compiled_at=now)))
     return found
 
 
@@ -310,15 +312,15 @@ def _load(cache: Path, key: str) -> KnownCompilation | None:
     return None
 
 
-def _key(modules: Iterable[str]) -> str:
+def _make_key(modules: Iterable[str]) -> str:
     names = sorted({os.path.basename(path) for path in modules})
     return hashlib.sha256("\n".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _times_s(phases: Iterable[CompilePhase]) -> Counter[str]:
+def _list_times_s(phases: Iterable[CompilePhase]) -> Counter[str]:
     return Counter({phase.name: phase.time_s for phase in phases})
 
 
-def _sorted(times_s: Mapping[str, float]) -> tuple[CompilePhase, ...]:
+def _sort_phases(times_s: Mapping[str, float]) -> tuple[CompilePhase, ...]:
     phases = (CompilePhase(name, time_s) for name, time_s in times_s.items())
     return tuple(sorted(phases, key=lambda phase: -phase.time_s))

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from ...analysis.call_work import classify_operator, touched_bytes
+from ...analysis.call_work import classify_operator, count_touched_bytes
 from ...analysis.evidence_files import AttributedModule, EvidenceFiles
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...records.base import Category, Failure
 from ...records.code import (
@@ -27,9 +27,9 @@ from ...records.code import (
 from ...records.evidence import Evidence
 from ...records.module import Kernel, ModuleRecord
 from ...records.request import RECORDED, Selection
-from ...records.request_fields import option_words
+from ...records.request_fields import list_option_words
 from ...records.run import Environment, Run
-from ...source.generated_text import launch_key, operator_id
+from ...source.generated_text import compute_operator_id, launch_key
 from ...source.labels import ModuleLabel
 from ...source.standalone_header import RecordedCall, StandaloneHeader
 from ...source.static_calls import read_static_launches
@@ -38,7 +38,7 @@ from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index
 from ...store.run_files import load_details, load_evidence
 from ...trace.attribution import align_calls
 from ...version import __version__
-from .module_measurements import ModuleValues, RecordedValues, drawn_note, read_values, values_work
+from .module_measurements import ModuleValues, RecordedValues, make_values_folder, note_drawn_values, read_values
 
 # A module whose kernels are extracted, and the call sites of its launches.
 
@@ -71,7 +71,7 @@ def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
     """The call site of each launch by its position, from the order of the launches and of the module's calls."""
     seen = [(position, launch) for launch in module.launches for position in launch.positions]
     seen.sort(key=lambda pair: pair[0])
-    names = [launch.kernel or _operator_name(launch) for _, launch in seen]
+    names = [launch.kernel or _name_operator(launch) for _, launch in seen]
     choices = {name: call.target for call in module.source.calls for name in call.alternatives}
     expected = [
         call.kernel or (call.target if call.alternatives else call.operator or call.target)
@@ -85,7 +85,7 @@ def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
     }
 
 
-def _operator_name(launch: Launch) -> str:
+def _name_operator(launch: Launch) -> str:
     return ".".join((launch.operator or "").split(".")[:2])
 
 
@@ -105,7 +105,7 @@ class RunInMaking:
     files: EvidenceFiles
 
 
-def modules_of_run(
+def read_modules_of_run(
     folder: RunFolder, values: str, making: RunInMaking | None = None
 ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
     """The modules of a RUN with their kernels, and the failures of modules that cannot be read.
@@ -123,7 +123,7 @@ def modules_of_run(
     files = making.files if making else EvidenceFiles(folder)
     kept = None
     if values == RECORDED:
-        kept = {} if making else _kept_values(folder, run)
+        kept = {} if making else _find_kept_values(folder, run)
     known = {module.slug: module for module in evidence.modules}
     modules, failures = [], []
     for record in run.modules:
@@ -131,8 +131,8 @@ def modules_of_run(
             if record.slug not in known:
                 raise InductorBenchError(f"{folder.path / EVIDENCE} does not name it")
             details = files.details(known[record.slug])
-            found = _values_of(folder, record, details, kept, bool(making)) if kept is not None else None
-            module = replace(_module_of_run(run, record, details, files), values=found)
+            found = _read_values(folder, record, details, kept, bool(making)) if kept is not None else None
+            module = replace(_read_module_of_run(run, record, details, files), values=found)
         except InductorBenchError as error:
             message = f"{record.label}: {error.message}"
             failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
@@ -142,20 +142,20 @@ def modules_of_run(
             attributed = files.attributed(known[record.slug])
         except InductorBenchError as error:
             failures.append(Failure("extract", "missing", error.message, WITHOUT_TIMES, subject=record.label))
-        modules.append(_with_times(module, attributed, record) if attributed else module)
+        modules.append(_add_times(module, attributed, record) if attributed else module)
     return modules, tuple(failures)
 
 
-def _module_of_run(run: Run, record: ModuleRecord, details: Details, files: EvidenceFiles) -> ModuleKernels:
+def _read_module_of_run(run: Run, record: ModuleRecord, details: Details, files: EvidenceFiles) -> ModuleKernels:
     label = ModuleLabel(record.label, record.slug)
     return replace(
-        module_kernels(label, run, files.source(record.slug), details, files.text(record.slug)),
+        list_module_kernels(label, run, files.source(record.slug), details, files.text(record.slug)),
         source_lines=files.source_lines(record.slug),
         measured=record.kernels,
     )
 
 
-def _with_times(module: ModuleKernels, attributed: AttributedModule, record: ModuleRecord) -> ModuleKernels:
+def _add_times(module: ModuleKernels, attributed: AttributedModule, record: ModuleRecord) -> ModuleKernels:
     """The module with the seconds per iteration of its call sites and library calls."""
     ids = {(kernel.name, kernel.operator): kernel.kernel_id for kernel in record.kernels if kernel.line is None}
     times: dict[int, float] = defaultdict(float)
@@ -171,7 +171,7 @@ def _with_times(module: ModuleKernels, attributed: AttributedModule, record: Mod
     return replace(module, call_times=times, library_calls=library_calls)
 
 
-def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
+def _find_kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
     """The files of recorded values in a RUN, by module and kernel."""
     if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
@@ -182,16 +182,18 @@ def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
     return {(row.module, row.name): row.values for row in rows if row.values}
 
 
-def _values_of(
+def _read_values(
     folder: RunFolder, record: ModuleRecord, details: Details, kept: Mapping[tuple[str, str], str], in_making: bool
 ) -> ModuleValues:
     if in_making:
-        return read_values(details, values_work(folder) / record.slug)
+        return read_values(details, make_values_folder(folder) / record.slug)
     names = {name: file for (module, name), file in kept.items() if module == record.label}
     return read_values(details, folder.kernels, names)
 
 
-def module_kernels(label: ModuleLabel, run: Run, source: ModuleSource, details: Details, text: str) -> ModuleKernels:
+def list_module_kernels(
+    label: ModuleLabel, run: Run, source: ModuleSource, details: Details, text: str
+) -> ModuleKernels:
     """A module's kernels with the launches of its measuring process, or else with those in its text."""
     return ModuleKernels(
         label=label.label,
@@ -253,69 +255,71 @@ def list_candidates(module: ModuleKernels) -> list[ExtractionCandidate]:
     for kernel in module.source.kernels:
         places = by_kernel.get(kernel.name, [])
         if places or kernel.name in called:
-            found.append(_kernel_candidate(module, kernel, places, sites))
+            found.append(_make_kernel_candidate(module, kernel, places, sites))
     numbers: dict[str, int] = {}
     for index, launch in enumerate(module.launches):
         if launch.operator is not None:
-            found.append(_operator_candidate(module, index, launch, sites, numbers))
+            found.append(_make_operator_candidate(module, index, launch, sites, numbers))
     return found
 
 
-def _kernel_candidate(
+def _make_kernel_candidate(
     module: ModuleKernels, kernel: KernelDefinition, places: Sequence[int], sites: Mapping[int, CallSite]
 ) -> ExtractionCandidate:
     index = max(places, key=lambda place: module.launches[place].calls, default=None)
     positions = [position for place in places for position in module.launches[place].positions]
-    header = _header(module, kernel.name, kernel.kernel_id, kernel.category, [sites.get(one) for one in positions])
+    header = _make_header(module, kernel.name, kernel.kernel_id, kernel.category, [sites.get(one) for one in positions])
     measured = next((one for one in module.measured if one.line == kernel.line and one.kernel_id), None)
     if measured is not None:
-        header = replace(header, time_s=measured.time_s, moved_bytes=_per_call(measured))
+        header = replace(header, time_s=measured.time_s, moved_bytes=_compute_time_per_call(measured))
     header = replace(header, moved_bytes=kernel.moved_bytes or header.moved_bytes)
     if index is None:
         return ExtractionCandidate(header, None, kernel, {}, UNSEEN if module.watched else UNREAD)
     if header.moved_bytes is None and kernel.language == "cpp":
-        moved = touched_bytes("cpp", kernel.source, module.launches[index].arguments)
+        moved = count_touched_bytes("cpp", kernel.source, module.launches[index].arguments)
         header = replace(header, moved_bytes=moved)
-    recorded = _recorded(module, index)
+    recorded = _find_recorded_launch(module, index)
     compiled = module.compiled.get(kernel.name)
     if compiled:
         recorded["config"] = compiled.config
     elif measured is not None and measured.compiled.config:
         recorded["config"] = measured.compiled.config
-    return _with_values(module, ExtractionCandidate(header, module.launches[index], kernel, recorded))
+    return _add_values(module, ExtractionCandidate(header, module.launches[index], kernel, recorded))
 
 
-def _with_values(module: ModuleKernels, candidate: ExtractionCandidate) -> ExtractionCandidate:
+def _add_values(module: ModuleKernels, candidate: ExtractionCandidate) -> ExtractionCandidate:
     if module.values is None or candidate.launch is None:
         return candidate
     values = module.values.find(candidate.header.name, candidate.launch)
-    return replace(candidate, values=values, note=drawn_note(values.launch if values else candidate.launch))
+    return replace(candidate, values=values, note=note_drawn_values(values.launch if values else candidate.launch))
 
 
-def _operator_candidate(
+def _make_operator_candidate(
     module: ModuleKernels, index: int, launch: Launch, sites: Mapping[int, CallSite], numbers: dict[str, int]
 ) -> ExtractionCandidate:
     assert launch.operator is not None
     stem = launch.operator.removesuffix(".default").replace(".", "_")
     numbers[stem] = numbers.get(stem, -1) + 1
-    header = _header(
+    header = _make_header(
         module,
         f"{stem}_{numbers[stem]}",
-        operator_id(launch.operator, repr(launch_key(launch))),
+        compute_operator_id(launch.operator, repr(launch_key(launch))),
         classify_operator(launch.operator.replace(".", "::", 1)),
         [sites.get(position) for position in launch.positions],
     )
     calls = tuple(sites[position].index for position in launch.positions if position in sites)
-    known = device_of(module.source.device).library_switches
+    known = find_device(module.source.device).library_switches
     switches = {name: value for name, value in module.switches.items() if name in known}
-    candidate = ExtractionCandidate(header, launch, None, _recorded(module, index), sites=calls, switches=switches)
-    return _with_values(module, candidate)
+    candidate = ExtractionCandidate(
+        header, launch, None, _find_recorded_launch(module, index), sites=calls, switches=switches
+    )
+    return _add_values(module, candidate)
 
 
-def _recorded(module: ModuleKernels, index: int) -> RecordedCall:
+def _find_recorded_launch(module: ModuleKernels, index: int) -> RecordedCall:
     reference = module.references[index] if index < len(module.references) else Reference()
     recorded = call_facts(module.launches[index], reference)
-    if device_of(module.source.device).runs_on_host:
+    if find_device(module.source.device).runs_on_host:
         recorded["threads"] = module.source.threads or module.environment.host.threads
         recorded["vector_isa"] = module.environment.host.vector_isa
     return recorded
@@ -328,7 +332,7 @@ def call_facts(launch: Launch, reference: Reference) -> RecordedCall:
     return facts
 
 
-def _header(
+def _make_header(
     module: ModuleKernels, name: str, kernel_id: str, category: Category, sites: Sequence[CallSite | None]
 ) -> StandaloneHeader:
     seen = [site for site in sites if site is not None]
@@ -348,13 +352,13 @@ def _header(
         tool_version=__version__,
         torch_version=environment.versions.torch or None,
         triton_version=environment.versions.triton,
-        device_name=device_of(module.source.device).name_in(environment),
+        device_name=find_device(module.source.device).name_in(environment),
         calls=len(sites) or None,
         time_s=sum(times) if times else None,
     )
 
 
-def _per_call(kernel: Kernel) -> int | None:
+def _compute_time_per_call(kernel: Kernel) -> int | None:
     moved = kernel.work.moved_bytes
     return round(moved / kernel.calls) if moved is not None and kernel.calls else None
 
@@ -368,7 +372,10 @@ NOT_WATCHED = "the module's text does not hold all arguments of this library cal
 
 def list_lost_kernels(module: ModuleKernels) -> list[ExtractionCandidate]:
     """A candidate with a reason for each such kernel, and for each such operator with all of its calls."""
-    found = [_lost(module, name, "", Category.OTHER, calls, NOT_DEFINED) for name, calls in module.source.undefined]
+    found = [
+        _make_row_without_file(module, name, "", Category.OTHER, calls, NOT_DEFINED)
+        for name, calls in module.source.undefined
+    ]
     if module.watched:
         return found
     operators = Counter(call.operator for call in module.source.calls if call.operator and not call.alternatives)
@@ -376,10 +383,10 @@ def list_lost_kernels(module: ModuleKernels) -> list[ExtractionCandidate]:
         if launch.operator is not None:
             operators[launch.operator.rpartition(".")[0]] -= launch.calls
     return found + [
-        _lost(
+        _make_row_without_file(
             module,
             operator.replace(".", "_"),
-            operator_id(operator, ""),
+            compute_operator_id(operator, ""),
             classify_operator(operator.replace(".", "::", 1)),
             calls,
             NOT_WATCHED,
@@ -389,7 +396,7 @@ def list_lost_kernels(module: ModuleKernels) -> list[ExtractionCandidate]:
     ]
 
 
-def _lost(
+def _make_row_without_file(
     module: ModuleKernels, name: str, kernel_id: str, category: Category, calls: int, reason: str
 ) -> ExtractionCandidate:
     header = StandaloneHeader(
@@ -408,23 +415,23 @@ def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> li
         UsageError: the modules have kernels, but the selection is empty.
     """
     candidates = [one for module in modules for one in (*list_candidates(module), *list_lost_kernels(module))]
-    chosen = [one for one in candidates if _fits(one.header, selection)]
+    chosen = [one for one in candidates if _is_selected(one.header, selection)]
     if selection.top is not None:
         chosen = sorted(chosen, key=lambda one: -(one.header.time_s or 0.0))[: selection.top]
     if candidates and not chosen:
         categories = ", ".join(sorted({one.header.category.value for one in candidates}))
         raise UsageError(
-            f"none of the {len(candidates)} kernels fits {_words(selection)}",
+            f"none of the {len(candidates)} kernels fits {_describe_selection(selection)}",
             f"--list shows them all; their categories: {categories}",
             "no-fitting-kernel",
         )
     return chosen
 
 
-def _fits(header: StandaloneHeader, selection: Selection) -> bool:
+def _is_selected(header: StandaloneHeader, selection: Selection) -> bool:
     named = selection.glob is None or fnmatchcase(header.name, selection.glob)
     return named and (selection.category is None or header.category is selection.category)
 
 
-def _words(selection: Selection) -> str:
-    return shlex.join(option_words(replace(selection, top=None)))
+def _describe_selection(selection: Selection) -> str:
+    return shlex.join(list_option_words(replace(selection, top=None)))

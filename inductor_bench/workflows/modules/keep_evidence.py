@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from ...analysis.host_time import host_trace
+from ...analysis.host_time import make_host_trace
 from ...analysis.program_step import MARKERS, DescribedProgram
 from ...errors import InductorBenchError
 from ...records.base import Place
@@ -18,7 +18,7 @@ from ...records.module import Method, Outputs
 from ...records.request import BreakdownRequest
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
-from ...source.user_program import UserFiles, with_sampled_lines
+from ...source.user_program import UserFiles, add_sampled_lines
 from ...store.files import write_text
 from ...store.folder import RunFolder
 from ...store.run_files import save_code, write_host_trace, write_timeline
@@ -43,20 +43,20 @@ class KeptTraces:
 
     def steps(self, observed: ObservedSteps, name: str, folder: RunFolder) -> tuple[Place | None, str]:
         """The place of the trace of the steps in the RUN, and why there is none."""
-        key = _version(observed.trace), name
+        key = _read_version(observed.trace), name
         if key not in self._steps:
             self._steps[key] = _store_steps(observed, name, folder)
         return self._steps[key]
 
     def lines(self, observed: ObservedSteps, files: UserFiles) -> UserLines:
         """The operators of one step with the user's lines."""
-        key = _version(observed.lines_trace)
+        key = _read_version(observed.lines_trace)
         if key not in self._lines:
-            self._lines[key] = _user_lines(observed, files)
+            self._lines[key] = _read_user_lines(observed, files)
         return self._lines[key]
 
 
-def _version(trace: str) -> tuple[str, int, int]:
+def _read_version(trace: str) -> tuple[str, int, int]:
     """A trace and when it was written: a profile that is discarded is followed by another one in its place."""
     with suppress(OSError):
         status = Path(trace).stat()
@@ -85,7 +85,7 @@ def keep_captured(
         InductorBenchError: the RUN cannot be written.
     """
     kept = kept or KeptTraces()
-    captured = replace(captured, steps=_of_slowest(captured.steps)) if early else captured
+    captured = replace(captured, steps=_choose_slowest(captured.steps)) if early else captured
     modules = labelled(captured.modules)
     slugs = {path: label.slug for module, label in modules for path in module.real_paths}
     scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
@@ -128,7 +128,7 @@ def _keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> 
     )
 
 
-def with_profile(module: ModuleEvidence, profiled: ProfiledModule, folder: RunFolder) -> ModuleEvidence:
+def add_profile(module: ModuleEvidence, profiled: ProfiledModule, folder: RunFolder) -> ModuleEvidence:
     """The module with its own run."""
     trace, log = (folder.relative(path) if path else None for path in (profiled.trace, profiled.log))
     return replace(module, measurement=Method(profiled.method, profiled.reason), outputs=Outputs(trace, log))
@@ -143,7 +143,7 @@ def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
     return names
 
 
-def _of_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
+def _choose_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
     """The steps of all processes, with the traces of the slowest alone, and with its user's lines if that is fast."""
 
     def time_s(one: ObservedSteps) -> float:
@@ -151,14 +151,14 @@ def _of_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
 
     slowest = max((one for one in steps if one.trace), key=time_s, default=None)
 
-    def reduced(one: ObservedSteps) -> ObservedSteps:
+    def reduce_process(one: ObservedSteps) -> ObservedSteps:
         if one is not slowest:
             return replace(one, trace="", lines_trace="")
         path = Path(one.lines_trace)
         is_small = path.is_file() and path.stat().st_size <= EARLY_LINES_BYTES
         return one if is_small else replace(one, lines_trace="")
 
-    return tuple(map(reduced, steps))
+    return tuple(map(reduce_process, steps))
 
 
 def keep_steps(
@@ -184,10 +184,10 @@ def keep_steps(
     return StepEvidence(
         steps=replace(
             observed,
-            graphs=tuple(map(_without_path, observed.graphs)),
+            graphs=tuple(map(_remove_path, observed.graphs)),
             trace="",
             lines_trace="",
-            samples=with_sampled_lines(observed.samples, slugs) if observed.samples else None,
+            samples=add_sampled_lines(observed.samples, slugs) if observed.samples else None,
         ),
         modules=tuple(slugs.get(os.path.realpath(graph.path), "") if graph.path else "" for graph in observed.graphs),
         trace=trace,
@@ -209,11 +209,11 @@ def _store_steps(observed: ObservedSteps, name: str, folder: RunFolder) -> tuple
     return folder.relative(target), ""
 
 
-def _without_path(graph: ObservedGraph) -> ObservedGraph:
+def _remove_path(graph: ObservedGraph) -> ObservedGraph:
     return replace(graph, path="")
 
 
-def _user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
+def _read_user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
     """The operators of one step with the user's lines; empty where no trace of lines can be read."""
     if not observed.lines_trace:
         return (), ()
@@ -238,7 +238,7 @@ def draw_step(step: DescribedProgram, folder: RunFolder) -> None:
         write_timeline(folder, step.leading.timeline)
     sampled = [(process.steps.rank, process.observed.steps.samples) for process in step.processes]
     named = [("the host" if rank is None else f"rank {rank}", found) for rank, found in sampled if found is not None]
-    if (trace := host_trace(named)) is not None:
+    if (trace := make_host_trace(named)) is not None:
         write_host_trace(folder, trace)
     for process in step.processes:
         if process.steps.trace is not None:

@@ -16,13 +16,20 @@ from ...records.code import Reference
 from ...records.module import ExtractedKernel, ModuleRecord
 from ...records.request import DRAWN, RECORDED, Selection
 from ...records.run import Run
-from ...source.standalone_writer import edit_standalone, file_name, file_text, recorded_facts
+from ...source.standalone_writer import edit_standalone, name_file, read_recorded_facts, write_file_text
 from ...store import codec
-from ...store.files import own_folder, read_text, sha256_of_text, write_json, write_text
-from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, is_edited, rows_in
+from ...store.files import hash_text, own_folder, read_text, write_json, write_text
+from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, is_edited, read_rows
 from ...store.run_files import load_evidence, save_evidence
 from ..progress import Progress
-from .extraction import ExtractionCandidate, RunInMaking, call_facts, choose_kernels, list_candidates, modules_of_run
+from .extraction import (
+    ExtractionCandidate,
+    RunInMaking,
+    call_facts,
+    choose_kernels,
+    list_candidates,
+    read_modules_of_run,
+)
 from .module_measurements import SUFFIX
 
 
@@ -58,21 +65,21 @@ def _write(
     known = written.get(candidate.identity)
     if known is not None:
         return replace(row, file=known.file, values=known.values, note=known.note, sha256=known.sha256)
-    name = file_name(header.name, header.kernel_id, tuple(other.file for other in written.values() if other.file))
+    name = name_file(header.name, header.kernel_id, tuple(other.file for other in written.values() if other.file))
     launch, recorded = candidate.launch, candidate.recorded
     values, note = _place_values(candidate, folder, name)
     if candidate.values is not None and values is not None:
         launch = candidate.values.launch_from(values)
         recorded = {**recorded, "reference": None, **call_facts(launch, candidate.values.reference)}
     try:
-        text = file_text(header, launch, recorded, candidate.kernel, candidate.switches)
+        text = write_file_text(header, launch, recorded, candidate.kernel, candidate.switches)
         if name not in edited:
             write_text(folder / name, text)
     except InductorBenchError as error:
         if values is not None:
             (folder / values).unlink(missing_ok=True)
         return replace(row, reason=error.message)
-    row = replace(row, file=name, values=values, note=note, sha256=sha256_of_text(text))
+    row = replace(row, file=name, values=values, note=note, sha256=hash_text(text))
     written[candidate.identity] = row
     return row
 
@@ -101,7 +108,7 @@ def write_all(
         KeyboardInterrupt: the user interrupted it; the message says how many files were written.
     """
     rows: list[ExtractedKernel] = []
-    as_written = {row.file for row in rows_in(folder) if not is_edited(row, folder)}
+    as_written = {row.file for row in read_rows(folder) if not is_edited(row, folder)}
     edited = {path.name for path in folder.glob("*.py")} - as_written
     stopped = None
     try:
@@ -152,12 +159,12 @@ def extract_run(folder: RunFolder, values: str = DRAWN, making: RunInMaking | No
     Args:
         folder: the RUN.
         values: ``recorded`` for files with the values that the kernels read.
-        making: the run, where this process is measuring it; see :func:`modules_of_run`.
+        making: the run, where this process is measuring it; see :func:`read_modules_of_run`.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
-    modules, failures = modules_of_run(folder, values, making)
+    modules, failures = read_modules_of_run(folder, values, making)
     chosen = choose_kernels(modules, Selection())
     rows, lost = write_all(chosen, own_folder(folder.kernels))
     files: dict[str, str] = {}
@@ -205,12 +212,12 @@ def record_reference(file: Path, ask: Ask) -> bool:
         WorkerLostError: the kernel crashed the worker.
     """
     folder = file.parent
-    row = next((row for row in rows_in(folder) if row.file == file.name), None)
-    if row is None or recorded_facts(text := read_text(file)).get("reference") is not None:
+    row = next((row for row in read_rows(folder) if row.file == file.name), None)
+    if row is None or read_recorded_facts(text := read_text(file)).get("reference") is not None:
         return False
     was_edited = is_edited(row, folder)
     if was_edited:
-        made = _reference_of_original(row, folder, ask)
+        made = _read_reference_of_original(row, folder, ask)
     else:
         made = ask(MakeReference(str(file.resolve())), REFERENCE_S)
     if made is None or made.fingerprint is None:
@@ -218,7 +225,7 @@ def record_reference(file: Path, ask: Ask) -> bool:
     text = edit_standalone(text, {"reference": made.fingerprint})
     write_text(file, text)
     if not was_edited:
-        _replace_rows(folder, row.file, sha256_of_text(text))
+        _replace_rows(folder, row.file, hash_text(text))
     return True
 
 
@@ -250,7 +257,7 @@ def record_references(files: Sequence[Path], pool: WorkerPool, progress: Progres
 def has_reference(file: Path) -> bool:
     """Whether a standalone file holds a reference; false if it cannot be read."""
     with contextlib.suppress(InductorBenchError):
-        return recorded_facts(read_text(file)).get("reference") is not None
+        return read_recorded_facts(read_text(file)).get("reference") is not None
     return False
 
 
@@ -259,12 +266,12 @@ def _start(pool: WorkerPool) -> WorkerSession:
     return WorkerSession(pool.python, pool.folder, pool.environment, log=log, on_line=pool.on_line)
 
 
-def _reference_of_original(row: ExtractedKernel, folder: Path, ask: Ask) -> Reference | None:
+def _read_reference_of_original(row: ExtractedKernel, folder: Path, ask: Ask) -> Reference | None:
     """What the kernel of a RUN computes whose file was edited; ``None`` where the folder belongs to no RUN."""
     run = RunFolder(folder.parent)
     if run.kernels.resolve() != folder.resolve() or not (run.path / RECORD).is_file():
         return None
-    modules, _ = modules_of_run(run, RECORDED if row.values else DRAWN)
+    modules, _ = read_modules_of_run(run, RECORDED if row.values else DRAWN)
     candidates = (one for module in modules if module.label == row.module for one in list_candidates(module))
     same = [one for one in candidates if (one.header.name, one.header.kernel_id) == (row.name, row.kernel_id)]
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
@@ -275,5 +282,5 @@ def _reference_of_original(row: ExtractedKernel, folder: Path, ask: Ask) -> Refe
 
 
 def _replace_rows(folder: Path, file: str | None, sha256: str) -> None:
-    rows = (replace(row, sha256=sha256) if row.file == file else row for row in rows_in(folder))
+    rows = (replace(row, sha256=sha256) if row.file == file else row for row in read_rows(folder))
     write_json(folder / INDEX, codec.encode(tuple(rows)))

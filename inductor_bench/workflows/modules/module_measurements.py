@@ -13,11 +13,17 @@ from typing import Generic, TypeVar
 
 from ... import units
 from ...devices.protocol import CPU
-from ...devices.table import common_device, device_of
+from ...devices.table import find_common_device, find_device
 from ...errors import InductorBenchError
 from ...launch.forking_worker import NO_VARIABLES
 from ...launch.process import WAKE_S
-from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool, cores_of_this_process, most_timing_workers
+from ...launch.worker import (
+    CORES_OF_THE_PROGRAM,
+    WorkerAnswer,
+    WorkerPool,
+    count_cores_of_this_process,
+    count_timing_workers,
+)
 from ...messages.job_requests import MachineFacts, ProfileModule, SurveyMachine, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure
@@ -55,15 +61,17 @@ def take_survey(
     variables: Mapping[str, str] = NO_VARIABLES,
 ) -> Survey:
     """Runs the survey worker, with further environment variables. ``peaks`` is as in the job."""
-    return _survey(pool, SurveyMachine(tuple(calls), device, peaks), log, variables)
+    return _survey_module(pool, SurveyMachine(tuple(calls), device, peaks), log, variables)
 
 
 def count_costs(pool: WorkerPool, calls: Sequence[OperatorCall], *, log: Path) -> Survey:
     """Runs the survey worker for the costs alone, which uses no device."""
-    return _survey(pool, SurveyMachine(tuple(calls), describes=False), log)
+    return _survey_module(pool, SurveyMachine(tuple(calls), describes=False), log)
 
 
-def _survey(pool: WorkerPool, job: SurveyMachine, log: Path, variables: Mapping[str, str] = NO_VARIABLES) -> Survey:
+def _survey_module(
+    pool: WorkerPool, job: SurveyMachine, log: Path, variables: Mapping[str, str] = NO_VARIABLES
+) -> Survey:
     answer = pool.call(job, name=log.stem, log=log, variables=variables)
     if answer.result is None:
         return Survey(failure=answer.failure)
@@ -131,7 +139,7 @@ class ModuleValues:
         found = self.launches.get(key)
         if found is None:
             return None
-        file = self.names.get(kernel) if self.names is not None else _file_of(found)
+        file = self.names.get(kernel) if self.names is not None else _name_file(found)
         if file is None:
             return None
         reference = self.references.get(key, Reference())
@@ -150,18 +158,18 @@ def read_values(details: Details, folder: Path, names: Mapping[str, str] | None 
     )
 
 
-def values_work(folder: RunFolder) -> Path:
+def make_values_folder(folder: RunFolder) -> Path:
     """The folder in which the workers of an unfinished RUN write recorded values, one folder for each module."""
     return folder.work / "values"
 
 
-def values_failure(details: Details, subject: str) -> Failure | None:
+def make_values_failure(details: Details, subject: str) -> Failure | None:
     """The failure that stopped the recording of values, if any."""
     error = details.values_error
     return Failure("values", "write", error.message, error.hint, subject=subject) if error else None
 
 
-def drawn_note(launch: Launch) -> str:
+def note_drawn_values(launch: Launch) -> str:
     """A note on the share of a launch's values that is drawn instead of recorded; empty where all are recorded."""
     read = [storage for storage in launch.storages if storage.values.kind != "zeros"]
     drawn = sum(storage.size_bytes for storage in read if storage.values.kind != "recorded")
@@ -169,7 +177,7 @@ def drawn_note(launch: Launch) -> str:
     return f"{units.size(drawn)} of the {units.size(whole)} that it reads are random" if drawn else ""
 
 
-def _file_of(launch: Launch) -> str | None:
+def _name_file(launch: Launch) -> str | None:
     return next((storage.values.file for storage in launch.storages if storage.values.file), None)
 
 
@@ -232,7 +240,7 @@ class Profiling:
         self._values_limit_bytes = values_limit_bytes
         self._variables = variables
         if values_limit_bytes is not None:
-            values_work(folder).mkdir(exist_ok=True)
+            make_values_folder(folder).mkdir(exist_ok=True)
 
     def describe(self, module: FoundModule, label: ModuleLabel) -> str:
         """What is done to profile a module, in words; empty if that takes no time."""
@@ -264,7 +272,7 @@ class Profiling:
             "trace",
             "truncated",
             f"the trace {trace.name} is cut short; only complete events are counted",
-            "record it again, with fewer iterations or where there is more room",
+            "record it again, with fewer iterations or on a disk with more space",
             subject=label.label,
         )
         return ProfiledModule("trace", reason, path, None, failure)
@@ -273,9 +281,9 @@ class Profiling:
         stem, found = Path(seen.stem), decode(Details, seen.live)
         values = stem.with_suffix(".values")
         if found.recorded and values.is_dir():  # else it was moved before, when the program was about to end
-            values.replace(values_work(self._folder) / label.slug)
+            values.replace(make_values_folder(self._folder) / label.slug)
         details = self._keep_details(label, replace(found, switches=seen.switches))
-        failure = values_failure(details, label.label)
+        failure = make_values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         return ProfiledModule("live", seen.live_reason, stored, None, failure)
 
@@ -323,13 +331,13 @@ class Profiling:
             self._harness_note(module, details),
             stored,
             self._keep_text(text, label),
-            answer.failure or values_failure(details, label.label),
+            answer.failure or make_values_failure(details, label.label),
         )
 
     def _wanted_values(self, label: ModuleLabel) -> WantedValues | None:
         if self._values_limit_bytes is None:
             return None
-        folder = values_work(self._folder) / label.slug
+        folder = make_values_folder(self._folder) / label.slug
         return WantedValues(str(folder.resolve()), self._values_limit_bytes)
 
     def _harness_note(self, module: FoundModule, details: Details) -> str:
@@ -404,10 +412,10 @@ class Aside:
 
 def are_measured_beside(modules: Sequence[FoundModule]) -> bool:
     """Whether what one module's run left can be read while the next one runs: a run on a CPU needs all cores."""
-    if cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+    if count_cores_of_this_process() <= CORES_OF_THE_PROGRAM:
         return False
     with contextlib.suppress(InductorBenchError):
-        return not any(device_of(read_module(module.text).device).runs_on_host for module in modules)
+        return not any(find_device(read_module(module.text).device).runs_on_host for module in modules)
     return False
 
 
@@ -425,7 +433,7 @@ class Ahead(Generic[T]):
     def __init__(self, works: Sequence[Callable[[], T]], at_once: int) -> None:
         self._threads = ThreadPoolExecutor(at_once) if at_once > 1 else None
         self._futures = [self._threads.submit(work) for work in works] if self._threads else []
-        self.results: list[Callable[[], T]] = [partial(_result_of, one) for one in self._futures] or list(works)
+        self.results: list[Callable[[], T]] = [partial(_wait_for_result, one) for one in self._futures] or list(works)
 
     def close(self, *, waits: bool = False) -> None:
         """Begins no further piece, and may wait for the end of those that are under way."""
@@ -433,7 +441,7 @@ class Ahead(Generic[T]):
             self._threads.shutdown(wait=waits, cancel_futures=True)
 
 
-def _result_of(future: Future[T]) -> T:
+def _wait_for_result(future: Future[T]) -> T:
     while not future.done():  # many short waits: a signal may reach another thread while this process is stopped
         wait([future], WAKE_S)
     return future.result()
@@ -443,13 +451,13 @@ def _result_of(future: Future[T]) -> T:
 
 
 MOST_MODULES, CORES_OF_A_MODULE = 6, 2
-"""Maximum number of modules that load beside the one on the device, which takes several times as long as its turn; and
-cores for each."""
+"""The largest number of modules that load while one module uses the device, because loading takes several times as
+long; and the cores for each."""
 
 
-def modules_at_once(cores: int) -> int:
+def count_modules_at_once(cores: int) -> int:
     """Number of modules whose processes are under way at once, on an accelerator of which each takes its turn."""
-    return 1 if most_timing_workers(cores) == 1 else min(MOST_MODULES, cores // CORES_OF_A_MODULE)
+    return 1 if count_timing_workers(cores) == 1 else min(MOST_MODULES, cores // CORES_OF_A_MODULE)
 
 
 class ModuleMeasurements:
@@ -478,7 +486,9 @@ class ModuleMeasurements:
         self.modules = labelled(captured.modules)
         self.is_elsewhere = request.trace is not None
         self.is_beside = are_measured_beside(captured.modules)
-        self.at_once = modules_at_once(cores_of_this_process()) if self.is_beside and not self.is_elsewhere else 1
+        self.at_once = (
+            count_modules_at_once(count_cores_of_this_process()) if self.is_beside and not self.is_elsewhere else 1
+        )
         self._turn, variables = DeviceTurn(pool.folder / "device-turn"), {}
         if self.at_once > 1 and TURN not in pool.environment:  # a batch has turns of its own, for all of its models
             self._turn.take()
@@ -501,7 +511,7 @@ class ModuleMeasurements:
         for module, _ in self.modules:
             with contextlib.suppress(InductorBenchError):
                 of_modules.append(read_module(module.text).device)
-        return common_device([*of_modules, *(one.device for one in self._captured.steps)]).type or CPU.type
+        return find_common_device([*of_modules, *(one.device for one in self._captured.steps)]).type or CPU.type
 
     @property
     def _runs_module(self) -> bool:

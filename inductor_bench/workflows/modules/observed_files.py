@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ... import units
 from ...analysis.findings.finding import plural
-from ...devices.table import device_of
+from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...launch.process import WAKE_S
-from ...launch.worker import CORES_OF_THE_PROGRAM, cores_of_this_process
+from ...launch.worker import CORES_OF_THE_PROGRAM, count_cores_of_this_process
 from ...messages.observed import COMPILE_USE, OBJECTS, PYTHON_ENDED, UNCOMPILED, CompiledObjects, CompileUse
 from ...records.code import CompiledFunction
 from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches
@@ -43,7 +43,7 @@ SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
 that makes no more steps ends no sampling."""
 
 ASK_S = 0.1
-"""Seconds between two looks beside a program that leaves cores free."""
+"""Seconds between two checks, if the program leaves cores free."""
 
 ENDED = frozenset({DONE, FAILED})
 """The states of an observation that is over."""
@@ -58,14 +58,14 @@ def read_steps(folder: Path) -> tuple[ObservedSteps, ...]:
     Raises:
         InductorBenchError: a file is damaged.
     """
-    return _in_order(_read(file) for file in folder.glob(f"*{STEPS}"))
+    return _sort_processes(_read(file) for file in folder.glob(f"*{STEPS}"))
 
 
 def _read(file: Path) -> ObservedSteps:
     return codec.decode(ObservedSteps, read_json(file))
 
 
-def _in_order(found: Iterable[ObservedSteps]) -> tuple[ObservedSteps, ...]:
+def _sort_processes(found: Iterable[ObservedSteps]) -> tuple[ObservedSteps, ...]:
     return tuple(sorted(found, key=lambda steps: (steps.rank or 0, steps.pid)))
 
 
@@ -78,7 +78,7 @@ def read_touches(folder: Path) -> dict[int, ObservedTouches]:
     return found
 
 
-def observed_phases(steps: Sequence[ObservedSteps]) -> dict[str, float]:
+def describe_phase(steps: Sequence[ObservedSteps]) -> dict[str, float]:
     """The seconds that the slowest process waited for the profiler, by what it did."""
     slowest = max((one.phases_s for one in steps), key=lambda phases: sum(phases.values()), default={})
     return {f"in the program: {name}": time_s for name, time_s in slowest.items()}
@@ -165,7 +165,7 @@ class StepWatch:
         traces = steps[0].trace, steps[0].lines_trace
         if traces != self._prepared and (traces[0] or steps[0].state == PROFILING):
             self._prepared = traces
-            if not device_of(steps[0].device).runs_on_host:
+            if not find_device(steps[0].device).runs_on_host:
                 self._prepare()
 
     def _states(self, steps: Sequence[ObservedSteps], now_s: float, most_s: float) -> Set[str]:
@@ -202,10 +202,10 @@ class StepWatch:
                 found.append(self._known[file][1])
         except (InductorBenchError, OSError):
             return ()
-        return _in_order(found)
+        return _sort_processes(found)
 
 
-def news_of(steps: Sequence[ObservedSteps], compiled: int) -> str:
+def describe_news(steps: Sequence[ObservedSteps], compiled: int) -> str:
     """How far a program is: ``4 graphs compiled, at least 8 steps, now timed``; empty if nothing is known yet."""
     furthest = max(steps, key=lambda one: one.steps, default=None)
     count = furthest.steps if furthest is not None else 0
@@ -243,7 +243,7 @@ class News:
 
 
 def _has_few_cores() -> bool:
-    return cores_of_this_process() <= CORES_OF_THE_PROGRAM
+    return count_cores_of_this_process() <= CORES_OF_THE_PROGRAM
 
 
 MANY_GUARDS = 100
@@ -263,7 +263,7 @@ def read_objects(folder: Path) -> dict[Compilation, ObjectName]:
     return found
 
 
-def worth_recording(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...]:
+def keep_recorded_functions(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...]:
     """The functions that were compiled again, reached Dynamo's limit, or have many guards."""
     return tuple(one for one in functions if one.recompilations or one.reached_limit or one.guards >= MANY_GUARDS)
 
@@ -281,7 +281,7 @@ def read_uses(folder: Path) -> tuple[CompileUse, ...]:
     return tuple(found)
 
 
-def without_settling(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...]:
+def remove_unsettled(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...]:
     """The steps of processes without compiled graphs, in which there is no compilation to tell of."""
     return tuple(
         replace(one, settling_time_s=None, settling_steps_s=0.0, compiling_steps=0, first_step_time_s=None)
@@ -289,7 +289,7 @@ def without_settling(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...
     )
 
 
-def why_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], pids: Collection[int]) -> str:
+def explain_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], pids: Collection[int]) -> str:
     """The reason why nothing was compiled, as a clause; empty if none was observed.
 
     Args:
@@ -303,7 +303,7 @@ def why_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], 
     calls = [call for use in concerned for call in use.calls]
     if not calls:
         return "" if any(use.frames != 0 for use in concerned) else "torch.compile is never called"
-    where = f"{short_place(calls[0].place)}{f' and {len(calls) - 1} more places' if len(calls) > 1 else ''}"
+    where = f"{shorten_place(calls[0].place)}{f' and {len(calls) - 1} more places' if len(calls) > 1 else ''}"
     switch = next((use.disabled_by for use in concerned if use.disabled_by), "")
     if switch:
         return f"{switch} disables torch.compile"
@@ -314,25 +314,25 @@ def why_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], 
     if all(call.backend != INDUCTOR for call in calls):
         return f'torch.compile has backend="{calls[0].backend}" at {where}, and not Inductor'
     if skipped:
-        return _skipping(skipped)
+        return _describe_skipped(skipped)
     if all(use.frames == 0 for use in concerned):
         return f"Dynamo saw no call of what torch.compile returns at {where}"
     return ""
 
 
-def _skipping(skipped: Sequence[SkippedFrame]) -> str:
+def _describe_skipped(skipped: Sequence[SkippedFrame]) -> str:
     """``Dynamo skips forward (model.py:5): graph break in a loop at model.py:8: …``."""
     frame = next((one for one in skipped if not is_of_torch(one.place)), skipped[0])
     others = len(skipped) - 1
     more = f" and {others} more function{'s' * (others > 1)}" if others else ""
-    words = f"Dynamo skips {frame.name} ({short_place(frame.place)}){more}"
+    words = f"Dynamo skips {frame.name} ({shorten_place(frame.place)}){more}"
     if not frame.reason and not frame.cause:
         return f"{words}: it finds no operation to compile in it"
     loop = "graph break in a loop" if frame.in_loop else "graph break" if frame.cause else ""
-    at = f" at {short_place(frame.cause)}" if frame.cause else ""
+    at = f" at {shorten_place(frame.cause)}" if frame.cause else ""
     return ": ".join(filter(None, [words, f"{loop}{at}", frame.reason]))
 
 
-def short_place(place: str) -> str:
+def shorten_place(place: str) -> str:
     """The folder, file and line of a place: ``app/train.py:57``."""
     return "/".join(place.split("/")[-2:])

@@ -18,10 +18,10 @@ from ...launch.process import (
     ERROR_LINES,
     WAKE_S,
     ProcessResult,
-    last_error,
-    module_words,
-    remedy,
-    remedy_of_end,
+    find_last_error,
+    find_remedy,
+    find_remedy_of_end,
+    list_module_words,
     run_process,
 )
 from ...launch.worker import default_python
@@ -35,25 +35,25 @@ from ...records.retune import Config
 from ...records.run import Capture
 from ...source.compile_log import ObjectName
 from ...source.labels import ModuleLabel, group_ranks, label_modules
-from ...source.structured_trace import Compilation, StructuredTrace, printed_module_paths, read_structured_trace
+from ...source.structured_trace import Compilation, StructuredTrace, find_printed_module_paths, read_structured_trace
 from ...store import codec
 from ...store.files import read_json, read_text, write_message
 from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
-from .compile_environment import compile_times, observed_environment
+from .compile_environment import compile_times, make_observed_environment
 from .observed_files import (
     News,
     StepWatch,
-    news_of,
+    describe_news,
+    explain_uncompiled,
+    keep_recorded_functions,
     read_objects,
     read_steps,
     read_touches,
     read_uses,
-    why_uncompiled,
-    without_settling,
-    worth_recording,
+    remove_unsettled,
 )
 
 # Reads what the processes of a program observed, from the folder of the capture.
@@ -157,7 +157,7 @@ def _order(file: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in file.name.split(".")[0].split("-"))
 
 
-def started_python(folder: Path) -> bool:
+def has_started_python(folder: Path) -> bool:
     """Whether a Python process of the program read the capture's configuration."""
     return (folder / PYTHON_STARTED).exists()
 
@@ -172,7 +172,7 @@ _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 _SHEBANG = re.compile(rb"#!\s*(\S*python[\d.]*)\s*\n")
 
 
-def program_of(command: Sequence[str]) -> str:
+def find_program(command: Sequence[str]) -> str:
     """The script or the module that a command runs; the command's first word where it names neither.
 
     ``torchrun --nproc-per-node 2 train.py --lr 1`` runs ``train.py``, ``python -m pkg.train`` runs ``pkg.train``.
@@ -181,7 +181,7 @@ def program_of(command: Sequence[str]) -> str:
     return command[place] if command else ""
 
 
-def arguments_of(command: Sequence[str]) -> tuple[str, ...]:
+def find_arguments(command: Sequence[str]) -> tuple[str, ...]:
     """The arguments of the program that a command runs."""
     return tuple(command[_place(command) + 1 :])
 
@@ -195,7 +195,7 @@ def _place(command: Sequence[str]) -> int:
     return 0
 
 
-def interpreter_of(command: Sequence[str]) -> str | None:
+def find_interpreter(command: Sequence[str]) -> str | None:
     """The Python interpreter of a command: its first word, or that of the script which it names.
 
     ``None`` where it cannot be told: the tool's own interpreter then runs the compiled modules.
@@ -211,28 +211,28 @@ def interpreter_of(command: Sequence[str]) -> str | None:
     return shutil.which(line[1].decode()) if line else None
 
 
-def python_of(request: BreakdownRequest) -> str:
+def find_python(request: BreakdownRequest) -> str:
     """The interpreter of a request's program: the one that was asked for, the command's, or this tool's own."""
     return (
-        request.python or (interpreter_of(request.arguments) if request.kind == COMMAND else None) or default_python()
+        request.python or (find_interpreter(request.arguments) if request.kind == COMMAND else None) or default_python()
     )
 
 
-def named_python(request: BreakdownRequest) -> str | None:
+def name_python(request: BreakdownRequest) -> str | None:
     """The interpreter that a command with the script of a request has to name; ``None`` for the first on ``PATH``.
 
     That of the request comes first. The links of virtual environments lead to one file, so that folders count, too.
     """
     if request.python or request.kind != "script":
         return request.python
-    first, own = shutil.which("python"), python_of(request)
+    first, own = shutil.which("python"), find_python(request)
     if first is None:
         return own
     is_first = os.path.samefile(first, own) and os.path.samefile(os.path.dirname(first), os.path.dirname(own))
     return None if is_first else own
 
 
-def typed(words: Sequence[str]) -> str:
+def format_command(words: Sequence[str]) -> str:
     """The command line with which this tool runs a command."""
     return f"inductor-bench breakdown -- {shlex.join(words)}"
 
@@ -300,8 +300,8 @@ def capture_program(
     """
     work = folder.work
     refusal = work / "refusal.json"
-    observed = observed_environment(request, work, environment)
-    command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
+    observed = make_observed_environment(request, work, environment)
+    command, log = make_program_command(request, work, python, refusal), folder.logs / "program.log"
     reader = TraceReader()
 
     def look(told: Callable[[CapturedProgram], None]) -> Callable[[], None]:
@@ -309,7 +309,7 @@ def capture_program(
 
     tell = partial(progress.note, MEASURED)
     watch = StepWatch(work / "observed", request.stop, tell, *map(look, looks or ()))
-    news = News(lambda: news_of(watch.steps, len(printed_module_paths(read_text(log)))), progress.note)
+    news = News(lambda: describe_news(watch.steps, len(find_printed_module_paths(read_text(log)))), progress.note)
 
     def is_finished() -> bool:
         if not watch.is_answered:
@@ -320,13 +320,13 @@ def capture_program(
     found = read_program(work, ended.log, environment, is_whole=ended.ok, reader=reader)
     capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)
     failures = found.failures
-    absent = no_python(request, ended, work / "observed", python)
+    absent = explain_missing_python(request, ended, work / "observed", python)
     if absent is not None and (request.kind == COMMAND or not found.modules):
         failures += (absent,)
     else:
         explained = bool(found.modules) or any(one.trace for one in found.steps)
         why, count = found.capture.uncompiled, max((one.steps for one in found.steps), default=0)
-        failures += program_failures(request, ended, refusal, explained=explained, why=why, steps=count)
+        failures += list_program_failures(request, ended, refusal, explained=explained, why=why, steps=count)
     return replace(found, capture=capture, failures=failures, stopped=ended.stopped)
 
 
@@ -344,40 +344,40 @@ def read_program(
     """
     reader = reader or TraceReader()
     structured, failures = reader.read(work / "torch_trace", read_objects(work / "observed"))
-    printed = printed_module_paths(read_text(log))
+    printed = find_printed_module_paths(read_text(log))
     seen = read_observations(work / "observed")
     if not is_whole:
-        structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
+        structured = _leave_out_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
     modules = _join_modules(printed, structured, seen)
     steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
     why = ""
     if not modules:
-        steps, touches, why = _without_graphs(work / "observed" / UNCOMPILED, structured)
+        steps, touches, why = _explain_missing_graphs(work / "observed" / UNCOMPILED, structured)
     cache = environment.get(COMPILE_CACHE)
     times = compile_times(structured, Path(cache) if cache else None)
     printed += tuple(path for path in times.cached if path not in printed)  # torch prints only what it compiles
     capture = Capture(
         printed=len(printed),
         structured=len(structured.codes),
-        disagreement=_disagreement(printed, structured),
+        disagreement=_describe_disagreement(printed, structured),
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
-        functions=worth_recording(structured.functions),
+        functions=keep_recorded_functions(structured.functions),
         uncompiled=why,
         compile_phases=times.phases,
         compiled_earlier=len(times.cached),
         compiled_at=times.compiled_at,
     )
-    modules = _without_refused_graphs(modules, steps)
+    modules = _leave_out_refused_graphs(modules, steps)
     return CapturedProgram(modules, capture, failures, steps, touches=touches)
 
 
-def _without_graphs(
+def _explain_missing_graphs(
     folder: Path, structured: StructuredTrace
 ) -> tuple[tuple[ObservedSteps, ...], dict[int, ObservedTouches], str]:
     """What the processes of a program without compiled graphs observed, and why they have none."""
-    steps = without_settling(read_steps(folder))
-    why = why_uncompiled(read_uses(folder), structured.skipped, {one.pid for one in steps})
+    steps = remove_unsettled(read_steps(folder))
+    why = explain_uncompiled(read_uses(folder), structured.skipped, {one.pid for one in steps})
     return steps, read_touches(folder), why
 
 
@@ -399,7 +399,7 @@ def run_program(
         InductorBenchError: the program cannot be started.
     """
     leave_turn(request, environment)
-    progress.stage(f"running {how}{shown_command(request, environment)}")
+    progress.stage(f"running {how}{format_shown_command(request, environment)}")
     return run_process(
         command,
         environment=environment,
@@ -420,13 +420,13 @@ def leave_turn(request: BreakdownRequest, environment: dict[str, str]) -> None:
         environment.pop(TURN, None)
 
 
-def shown_command(request: BreakdownRequest, environment: Mapping[str, str]) -> str:
+def format_shown_command(request: BreakdownRequest, environment: Mapping[str, str]) -> str:
     """The program as it was typed, without secrets."""
     shown = Redaction.find([request.arguments], environment).words(request.arguments)
     return shlex.join(shown if request.kind == COMMAND else [request.target, *shown])
 
 
-def program_command(request: BreakdownRequest, work: Path, python: str, refusal: Path) -> list[str]:
+def make_program_command(request: BreakdownRequest, work: Path, python: str, refusal: Path) -> list[str]:
     """The command that runs the program of a request. A job for it is written into ``work``."""
     if request.kind == COMMAND:
         return list(request.arguments)
@@ -434,7 +434,7 @@ def program_command(request: BreakdownRequest, work: Path, python: str, refusal:
         return [python, request.target, *request.arguments]
     job = work / "program.job.json"
     write_message(job, codec.encode(RunProgram(request, str(refusal))))
-    return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
+    return [python, *list_module_words("inductor_bench.worker.capture.programs"), str(job)]
 
 
 class TraceReader:
@@ -464,7 +464,7 @@ def _read_trace(folder: Path, objects: Mapping[Compilation, ObjectName]) -> tupl
         return StructuredTrace(), (failure,) if failure else ()
 
 
-def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
+def _leave_out_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
     """The trace without the modules that failed to compile."""
     followed = {int(file.stem) for file in folder.glob("*.followed")}
     elsewhere = {path for path, pid in structured.writers if pid not in followed}
@@ -496,21 +496,21 @@ def read_module_text(path: Path) -> str | None:
         return None
 
 
-def _without_refused_graphs(
+def _leave_out_refused_graphs(
     modules: tuple[FoundModule, ...], steps: Sequence[ObservedSteps]
 ) -> tuple[FoundModule, ...]:
     """The modules, of which those run without CUDA graphs for which Inductor refused them."""
     refused = {os.path.realpath(graph.path) for one in steps for graph in one.graphs if graph.cuda_graph_refusal}
 
-    def adjusted(module: FoundModule) -> FoundModule:
+    def adjust_module(module: FoundModule) -> FoundModule:
         if refused.isdisjoint(module.real_paths):
             return module
         return replace(module, observations=tuple(replace(seen, cuda_graphs=False) for seen in module.observations))
 
-    return tuple(map(adjusted, modules))
+    return tuple(map(adjust_module, modules))
 
 
-def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
+def _describe_disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
     lines = {os.path.realpath(path) for path in printed}
     traced = {os.path.realpath(code.path) for code in structured.codes}
     parts = []
@@ -521,7 +521,9 @@ def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
     return ", ".join(parts)
 
 
-def no_python(request: BreakdownRequest, ended: ProcessResult, observed: Path, python: str) -> Failure | None:
+def explain_missing_python(
+    request: BreakdownRequest, ended: ProcessResult, observed: Path, python: str
+) -> Failure | None:
     """The failure of a program that ended without any observed Python; ``None`` where its output says more.
 
     Args:
@@ -530,20 +532,20 @@ def no_python(request: BreakdownRequest, ended: ProcessResult, observed: Path, p
         observed: the folder of its observation.
         python: the interpreter of a script.
     """
-    if started_python(observed) or ended.kind != "exit":
+    if has_started_python(observed) or ended.kind != "exit":
         return None
     if not ended.ok and (request.kind == COMMAND or ended.tail().strip()):
         return None
     if request.kind == COMMAND:
         message = "the command started no Python that can be observed"
-        hint = f"name one, without -I, -E and -S: {typed(['python', 'train.py'])}"
+        hint = f"name one, without -I, -E and -S: {format_command(['python', 'train.py'])}"
     else:
         message = f"{python} started no Python that can be observed"
         hint = f"{ANOTHER_PYTHON} PATH: one that runs without -I, -E and -S"
     return Failure("capture", NO_PYTHON, message, hint, ended.tail(), request.target)
 
 
-def program_failures(
+def list_program_failures(
     request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, explained: bool, why: str = "", steps: int = 0
 ) -> tuple[Failure, ...]:
     """What went wrong with a program that has ended.
@@ -558,16 +560,16 @@ def program_failures(
     """
     if refusal.is_file():
         said = codec.decode(Refusal, read_json(refusal))
-        hint = said.hint or remedy(said.message)
+        hint = said.hint or find_remedy(said.message)
         return (Failure("capture", said.kind, said.message, hint, subject=request.target),)
     if not ended.ok:
         kept = "; what it had done until then is measured" if explained else ""
         end = ended.tail(ERROR_LINES) if ended.exit_code == UNCAUGHT else ""
-        reason = last_error(end)
+        reason = find_last_error(end)
         hint = {
             "timeout": "give it more time with --timeout SECONDS",
             "signal": f"an out-of-memory kill or a crash in native code is likely; read {ended.log}",
-            "exit": remedy_of_end(end) or f"read {ended.log}",
+            "exit": find_remedy_of_end(end) or f"read {ended.log}",
         }[ended.kind]
         if request.kind == COMMAND and "No module named 'torch'" in reason:
             hint = "type the interpreter that has torch in the command: -- /path/to/python ..."

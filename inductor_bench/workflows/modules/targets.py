@@ -20,18 +20,18 @@ from ...records.request_fields import (
     LIBRARIES,
     NAMED_IN_HINTS,
     PROGRAMS,
-    accepted_hint,
-    listed,
+    join_by_or,
+    write_accepted_hint,
 )
-from ...source.structured_trace import printed_module_paths, read_structured_trace
+from ...source.structured_trace import find_printed_module_paths, read_structured_trace
 from ...store.files import read_text
 from ...store.folder import RECORD
 from ...store.redaction import Redaction
-from .program_run import FoundModule, arguments_of, program_of, read_module_text, typed
+from .program_run import FoundModule, find_arguments, find_program, format_command, read_module_text
 
 _SHOWN = 100
-ACCEPTED = accepted_hint()
-_PROGRAM = f"{listed(('script', 'factory', *NAMED_IN_HINTS))} model"
+ACCEPTED = write_accepted_hint()
+_PROGRAM = f"{join_by_or(('script', 'factory', *NAMED_IN_HINTS))} model"
 _A_KIND = tuple(f"a {kind}" for kind in NAMED_IN_HINTS)
 STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
@@ -57,9 +57,9 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
     """
     name = request.target
     if not name:
-        return _command(request)
+        return _make_command_target(request)
     if request.others:
-        return _several_modules(request, accepted)
+        return _make_target_of_modules(request, accepted)
     source, colon, model = name.partition(":")
     if colon and source in LIBRARIES:
         if not model:
@@ -68,17 +68,17 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
                 f"try: inductor-bench breakdown {LIBRARIES[source].example}",
                 "missing-target",
             )
-        return _checked(Target(source, name), request)
+        return _check_target(Target(source, name), request)
     path = Path(name)
     if find(path):
-        return _checked(Target(_kind_of(path, accepted), name, (path,)), request)
+        return _check_target(Target(_find_kind(path, accepted), name, (path,)), request)
     file, colon, function = name.rpartition(":")
     if colon and find(Path(file)) == "file" and function.isidentifier():
-        return _checked(Target("factory", name, (Path(file),)), request)
+        return _check_target(Target("factory", name, (Path(file),)), request)
     raise UsageError(f"{name} does not exist", _guess(request, accepted), "no-such-target")
 
 
-def _command(request: BreakdownRequest) -> Target:
+def _make_command_target(request: BreakdownRequest) -> Target:
     """The target of a request without one: the command after ``--``."""
     words = request.arguments
     if not words:
@@ -86,9 +86,9 @@ def _command(request: BreakdownRequest) -> Target:
     if shutil.which(words[0]) is None:
         hint = "give a command as it is typed in a shell"
         if words[0].endswith(".py") and find(Path(words[0])) == "file":
-            hint = f"try: {typed(['python', *words])}"
+            hint = f"try: {format_command(['python', *words])}"
         raise UsageError(f"{words[0]!r} is not a command that can be run", hint, "no-such-target")
-    return _checked(Target(COMMAND, program_of(words)), request)
+    return _check_target(Target(COMMAND, find_program(words)), request)
 
 
 def find(path: Path) -> str:
@@ -133,7 +133,7 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
     if target.kind == "log":
         text = read_text(target.paths[0])
         found, missing = [], []
-        for line in printed_module_paths(text):
+        for line in find_printed_module_paths(text):
             content = read_module_text(Path(line))
             if content is None:
                 missing.append(line)
@@ -156,7 +156,7 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
     return tuple(FoundModule(Path(code.path), code.text, code) for code in structured.codes), ()
 
 
-def _kind_of(path: Path, accepted: str) -> str:
+def _find_kind(path: Path, accepted: str) -> str:
     kind = find(path)
     if kind == "other":
         raise UsageError(f"{path} is neither a file nor a folder", accepted, "wrong-target")
@@ -168,7 +168,7 @@ def _kind_of(path: Path, accepted: str) -> str:
         raise UsageError(
             f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder", accepted, "wrong-target"
         )
-    head = _head(path)
+    head = _read_head(path)
     if _is_compiled_module(head, path):
         return "module"
     if path.suffix == ".py":
@@ -178,7 +178,7 @@ def _kind_of(path: Path, accepted: str) -> str:
     return "log"
 
 
-def _head(path: Path) -> str:
+def _read_head(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
             return stream.read(20_000)
@@ -192,21 +192,21 @@ def _is_compiled_module(head: str, path: Path) -> bool:
     return path.suffix == ".py" and ("async_compile = AsyncCompile()" in head or "CppWrapperCodeCache" in head)
 
 
-def _several_modules(request: BreakdownRequest, accepted: str) -> Target:
+def _make_target_of_modules(request: BreakdownRequest, accepted: str) -> Target:
     paths = tuple(dict.fromkeys(Path(name) for name in (request.target, *request.others)))
     for path in paths:
         if find(path) != "file":
             raise UsageError(f"{path} does not exist", name="no-such-target")
-        if _kind_of(path, accepted) != "module":
+        if _find_kind(path, accepted) != "module":
             raise UsageError(
                 f"{path} is not a compiled module",
                 "several targets are possible only for compiled modules",
                 "wrong-target",
             )
-    return _checked(Target("module", request.target, paths), request)
+    return _check_target(Target("module", request.target, paths), request)
 
 
-def _checked(target: Target, request: BreakdownRequest) -> Target:
+def _check_target(target: Target, request: BreakdownRequest) -> Target:
     if request.trace is not None:
         if target.kind != "module" or len(target.paths) != 1:
             raise UsageError(
@@ -217,29 +217,33 @@ def _checked(target: Target, request: BreakdownRequest) -> Target:
         if find(request.trace) != "file":
             raise UsageError(f"the trace {request.trace} does not exist", name="no-such-target")
         target = Target("trace", target.name, target.paths)
-    for complaint in _misfits(target, request):
+    for complaint in _list_misfits(target, request):
         raise complaint
     return target
 
 
-def _misplaced(message: str, hint: str = "") -> UsageError:
+def _make_misplaced_error(message: str, hint: str = "") -> UsageError:
     return UsageError(message, hint, "misplaced-option")
 
 
-def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
+def _list_misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
     """The options that would have no effect on this target; the request is refused with them."""
     takes = BY_KIND[target.kind].takes
     if request.arguments and "arguments" not in takes:
-        yield _misplaced("arguments after -- are for a script, but the target is not a script")
+        yield _make_misplaced_error("arguments after -- are for a script, but the target is not a script")
     for option, given in (("--steps", request.steps), ("--skip", request.skip), ("--stop", request.stop or None)):
         if given is not None and "steps" not in takes:
             hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
-            yield _misplaced(f"{option} is for a script or a command, but the target is a {target.kind}", hint)
+            yield _make_misplaced_error(
+                f"{option} is for a script or a command, but the target is a {target.kind}", hint
+            )
     for option, asked in (("--live", request.live), ("--eager", request.eager)):
         if asked and target.kind not in PROGRAMS:
-            yield _misplaced(f"{option} needs a program to run", f"give the {_PROGRAM} instead")
+            yield _make_misplaced_error(f"{option} needs a program to run", f"give the {_PROGRAM} instead")
     if request.values == RECORDED and target.kind in ("run", "trace"):
-        yield _misplaced("--values recorded needs a run to record, and this target is only read", "measure it again")
+        yield _make_misplaced_error(
+            "--values recorded needs a run to record, and this target is only read", "measure it again"
+        )
     if request.retune is not None and target.kind == "trace":
         yield UsageError(
             "--autotune needs a run that was measured here, and --trace runs nothing",
@@ -255,18 +259,22 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
         ("--device", "device"),
     ):
         if getattr(request, field) is not None and field not in takes:
-            hint = "a script decides that itself; give it arguments of its own after --"
-            yield _misplaced(
-                f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
+            hint = "a script decides that itself; give arguments of the script after --"
+            yield _make_misplaced_error(
+                f"{option} is for {join_by_or(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
     inference = request.training is False or (request.training is None and target.kind in LIBRARIES)
     if request.optimizer is not None and inference:
         yield UsageError("--optimizer is for a training step", "add --training", "missing-option")
     if request.batch_size is not None and "batch_size" not in takes:
-        yield _misplaced(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
+        yield _make_misplaced_error(
+            f"--batch-size is for {join_by_or(_A_KIND)} model", "other programs make their own inputs"
+        )
     if request.output is not None and target.kind == "run":
-        yield _misplaced("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
+        yield _make_misplaced_error(
+            "an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both"
+        )
     if request.python is not None and shutil.which(request.python) is None:
         yield UsageError(
             f"--python {request.python} is not a program that can be run", "give an interpreter's path", "no-python"
@@ -282,7 +290,7 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
 def _guess(request: BreakdownRequest, accepted: str) -> str:
     name = request.target
     if accepted == ACCEPTED and shutil.which(name) is not None:
-        return f"a command is given after --: {typed([name, *request.arguments])}"
+        return f"a command is given after --: {format_command([name, *request.arguments])}"
     if ":" in name and accepted == ACCEPTED:
         return "a factory is given as FILE.py:FUNCTION; the file was not found"
     return accepted
@@ -302,10 +310,10 @@ def is_command() -> bool:
     return Path(sys.argv[0]).name in ("inductor-bench", "__main__.py")
 
 
-def title_of(request: BreakdownRequest) -> str:
+def make_title(request: BreakdownRequest) -> str:
     """The title of a breakdown, for people."""
     if request.kind == COMMAND:
-        return " ".join([Path(request.target).name, *arguments_of(request.arguments)])
+        return " ".join([Path(request.target).name, *find_arguments(request.arguments)])
     model = request.kind in LIBRARIES
     name = request.place if model else Path(request.target).name
     parts = [" ".join([name, *request.arguments])]
@@ -320,7 +328,7 @@ def title_of(request: BreakdownRequest) -> str:
     return " · ".join(parts)
 
 
-def program_file_of(request: BreakdownRequest) -> Path | None:
+def find_program_file(request: BreakdownRequest) -> Path | None:
     """The program's own file: that of a script or a factory, or that of the script or module which a command runs.
 
     ``None`` if there is none: of another target, of a command that runs no Python file, and of an installed module.
@@ -333,7 +341,7 @@ def program_file_of(request: BreakdownRequest) -> Path | None:
     return next((place for place in places if place.suffix == ".py" and place.is_file()), None)
 
 
-def folder_title_of(request: BreakdownRequest) -> str:
+def make_folder_title(request: BreakdownRequest) -> str:
     """The title from which the name of a RUN folder is made where the user gives none."""
     if request.kind == COMMAND:
         return Path(request.target).name.removesuffix(".py").rpartition(".")[2]

@@ -15,12 +15,12 @@ from ...records.request import (
     ModelRequest,
     OptimizeRequest,
     SearchRequest,
-    searched_optimizer,
+    find_searched_optimizer,
 )
-from ...records.request_fields import option_words
+from ...records.request_fields import list_option_words
 from ...store.folder import RunFolder
 from ...store.program_folders import search_in
-from ..model_list import source_of
+from ..model_list import find_source
 from .tried_program import STAGE
 
 
@@ -39,20 +39,20 @@ def check_search(request: BatchRequest, search: SearchRequest) -> None:
         )
 
 
-def optimizer_words(request: ModelRequest, search: SearchRequest | None) -> tuple[str, ...]:
+def describe_optimizer(request: ModelRequest, search: SearchRequest | None) -> tuple[str, ...]:
     """The words with which a model's training step gets the optimizer that a search needs."""
     if search is None or request.optimizer is not None:
         return ()
-    return option_words(BreakdownRequest(optimizer=_optimizer(request)))
+    return list_option_words(BreakdownRequest(optimizer=_find_optimizer(request)))
 
 
-def _optimizer(request: ModelRequest) -> str | None:
-    return searched_optimizer(request, source_of(request.target).kind)
+def _find_optimizer(request: ModelRequest) -> str | None:
+    return find_searched_optimizer(request, find_source(request.target).kind)
 
 
 def search_words(search: SearchRequest, common: BreakdownRequest) -> tuple[str, ...]:
     """The options of ``optimize`` for the RUN of a model."""
-    return option_words(
+    return list_option_words(
         OptimizeRequest(
             search.budget_s,
             search.allowed,
@@ -69,10 +69,10 @@ def is_step_searchable(request: ModelRequest, run: RunFolder) -> bool:
     Raises:
         InductorBenchError: the record cannot be read.
     """
-    return _optimizer(request) is None or run.load().request.optimizer is not None
+    return _find_optimizer(request) is None or run.load().request.optimizer is not None
 
 
-def lacks_search(run: RunFolder, search: SearchRequest) -> bool:
+def is_without_search(run: RunFolder, search: SearchRequest) -> bool:
     """Whether a measured model has to be searched, or its search has to go on.
 
     Raises:
@@ -109,20 +109,20 @@ def finish_search(model: BatchModel, ended: ProcessResult, run: RunFolder) -> tu
     A model whose search failed was measured, so that its row is ``partial``.
     """
     found = read_search(run)
-    failure = _failure(found, ended) or _own_failure(run)
+    failure = _make_failure(found, ended) or _own_failure(run)
     status = DONE if failure is None else PARTIAL
     row = replace(model, status=status, failure=failure, attempts=model.attempts - 1, time_s=round(ended.time_s, 1))
     return row, found
 
 
-def _failure(found: Optimization | None, ended: ProcessResult) -> Failure | None:
+def _make_failure(found: Optimization | None, ended: ProcessResult) -> Failure | None:
     if found is not None and found.is_complete and (ended.ok or (found.caveat and ended.exit_code == EXIT_UNDECIDED)):
         return None
     timed = [trial for trial in found.trials if trial.purpose != WARMING] if found is not None else []
     failed = next((trial.failure for trial in timed if trial.failure), None)
     if found is not None and found.is_complete and failed is not None:
         return failed
-    return replace(printed_failure(ended), stage=STAGE)
+    return replace(read_printed_failure(ended), stage=STAGE)
 
 
 def _own_failure(run: RunFolder) -> Failure | None:
@@ -133,7 +133,7 @@ def _own_failure(run: RunFolder) -> Failure | None:
         return None
 
 
-def printed_failure(ended: ProcessResult) -> Failure:
+def read_printed_failure(ended: ProcessResult) -> Failure:
     """The failure of a process that recorded none: the error that it printed, or the way that it ended."""
     tail = ended.tail()
     printed = {key: text for key, colon, text in (line.partition(": ") for line in tail.splitlines()) if colon}

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...analysis.optimization.result_words import program_command, result_words
+from ...analysis.optimization.result_words import describe_result, write_program_command
 from ...errors import InductorBenchError
 from ...records.optimization import (
     ATTENTION,
@@ -26,20 +26,20 @@ from ...records.optimization import (
     Optimization,
     ProgramSetting,
 )
-from ...source.standalone_header import docstring, plain
+from ...source.standalone_header import plain, write_docstring
 from ...source.user_program import (
     CAPTURABLE,
     OPTIMIZERS,
-    difference,
-    with_calls,
-    with_compiled_step,
-    with_decorator,
-    with_keywords,
-    with_lines,
+    add_compiled_step,
+    add_decorator,
+    add_keywords,
+    add_lines,
+    replace_calls,
+    write_diff,
 )
 from ...store.files import read_text, remove_file, write_text
 from ...store.program_folders import OptimizationFolder
-from .tried_program import value_of
+from .tried_program import parse_value
 
 TORCH_OPTIMIZERS = "torch.optim."
 """What the paths of torch's own optimizers begin with."""
@@ -280,10 +280,10 @@ def write_optimized(
     """
     texts = {}
     if found.winner is not None:
-        settings = winning_settings(found)
-        changed = diff_of(program, settings, optimizers, on_host=not found.environment.device.accelerator)
-        page = page_text(found, settings, folder.path, optimizers, has_diff=bool(changed))
-        texts = {folder.APPLY: module_text(found, settings), folder.LINES: page}
+        settings = list_winning_settings(found)
+        changed = write_settings_diff(program, settings, optimizers, on_host=not found.environment.device.accelerator)
+        page = write_readme(found, settings, folder.path, optimizers, has_diff=bool(changed))
+        texts = {folder.APPLY: write_apply_module(found, settings), folder.LINES: page}
         if changed:
             texts[folder.DIFF] = (
                 f"{found.caveat[:1].upper()}{found.caveat[1:]}.\n{changed}" if found.caveat else changed
@@ -296,45 +296,45 @@ def write_optimized(
     return tuple(texts)
 
 
-def winning_settings(found: Optimization) -> tuple[ProgramSetting, ...]:
+def list_winning_settings(found: Optimization) -> tuple[ProgramSetting, ...]:
     """The settings of the rows that are kept."""
     slugs = found.winner.slugs if found.winner is not None else ()
     return tuple(setting for slug in slugs for setting in found.row(slug).settings)
 
 
-def module_text(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
+def write_apply_module(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
     """The module ``apply``. The record may be another person's: its texts are literals, or words of the docstring."""
     versions = found.environment.versions
     device = found.environment.device.accelerator or found.environment.host.cpu
-    words = {"title": found.title, "torch": versions.torch, "device": device, "answer": _answer(found)}
-    about = docstring(_ABOUT.format(**{name: plain(value) for name, value in words.items()}))
+    words = {"title": found.title, "torch": versions.torch, "device": device, "answer": _write_answer(found)}
+    about = write_docstring(_ABOUT.format(**{name: plain(value) for name, value in words.items()}))
     first = sorted(settings, key=lambda one: one.kind != ENVIRONMENT)  # before torch is imported
-    values = [(one.kind, one.setting, value_of(one.value)) for one in first if one.kind != PINS]
+    values = [(one.kind, one.setting, parse_value(one.value)) for one in first if one.kind != PINS]
     listed = "[\n" + "".join(f"    {value!r},\n" for value in values) + "]"
     return _MODULE.format(about=about, settings=listed)
 
 
-def _answer(found: Optimization) -> str:
-    said = result_words(found)
+def _write_answer(found: Optimization) -> str:
+    said = describe_result(found)
     return f"{said}; {found.caveat}." if found.caveat else f"{said}." if said else ""
 
 
-def lines_of(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ()) -> Iterator[str]:
+def write_lines_to_paste(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ()) -> Iterator[str]:
     """The lines that a user pastes, with what they call for the user's own names.
 
     Args:
         settings: the settings.
         optimizers: the classes of the program's optimizers; none if they are unknown.
     """
-    yield from assignments_of(settings)
+    yield from list_assignments(settings)
     for one in settings:
         if one.kind == OPTIMIZER:
-            yield from _optimizer_lines(one, optimizers)
+            yield from _write_optimizer_lines(one, optimizers)
         elif one.kind == FUNCTION and ":" in one.setting:
             file, line, name = one.setting.rsplit(":", 2)
             yield f"@torch.compile  # above def {name}, which has line {line} of {file}"
         elif one.kind == FUNCTION:
-            yield f"loss = {compiled_name(one.setting)}(…)  # in place of {one.setting}"
+            yield f"loss = {name_compiled(one.setting)}(…)  # in place of {one.setting}"
         elif one.kind == LOADER:
             yield f"loader = DataLoader(…, {one.setting}={one.value})"
         elif one.kind == COMPILE:
@@ -342,16 +342,16 @@ def lines_of(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ())
         elif one.kind == MEMORY_FORMAT:
             yield f"model = model.to(memory_format=torch.{one.setting})"
         elif one.kind == ATTENTION:
-            names = ", ".join(f"SDPBackend.{name}" for name in str(value_of(one.value)).split(","))
+            names = ", ".join(f"SDPBackend.{name}" for name in str(parse_value(one.value)).split(","))
             yield "from torch.nn.attention import SDPBackend, sdpa_kernel"
             yield f"with sdpa_kernel([{names}], set_priority=True):  # around the steps"
         elif one.kind == ENVIRONMENT:
-            yield f"# in the shell: export {one.setting}={shlex.quote(str(value_of(one.value)))}"
+            yield f"# in the shell: export {one.setting}={shlex.quote(str(parse_value(one.value)))}"
         elif one.kind == PINS:
             yield "# the configs of the retunes: inductor-bench apply RUN writes RUN/tuned, with a line for each"
 
 
-def _optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -> Iterator[str]:
+def _write_optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -> Iterator[str]:
     """The lines for each of the program's optimizers, or what they are to say if their classes are unknown."""
     if setting.setting != COMPILED:
         takes = {TORCH_OPTIMIZERS + name for name in (FUSED if setting.setting == "fused" else OPTIMIZERS)}
@@ -367,12 +367,12 @@ def _optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -> Iter
         counts = ", capturable=True)  # capturable on a GPU" if capturable else ")"
         yield f"optimizer = {path}(…, lr=torch.tensor(…){counts}"
     if not optimizers:
-        yield "# the optimizer gets lr=torch.tensor(…) where it is made, and on a GPU capturable=True"
+        yield "# the optimizer gets lr=torch.tensor(…) when it is made, and on a GPU capturable=True"
     yield "step = torch.compile(type(optimizer).step, options={'triton.cudagraphs': False})"
     yield "optimizer.step = step.__get__(optimizer)  # before schedulers"
 
 
-def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
+def list_assignments(settings: Sequence[ProgramSetting]) -> list[str]:
     """The lines that stand by themselves, after the imports."""
     modules = {INDUCTOR: "torch._inductor.config", DYNAMO: "torch._dynamo.config"}
     needed = dict.fromkeys(modules[one.kind] for one in settings if one.kind in modules)
@@ -383,7 +383,7 @@ def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
     lines = [f"import {module}" for module in needed]
     for one in settings:
         if one.kind == FUNCTION and ":" not in one.setting:
-            lines.append(f"{compiled_name(one.setting)} = torch.compile({one.setting})")
+            lines.append(f"{name_compiled(one.setting)} = torch.compile({one.setting})")
         if one.kind in modules:
             lines.append(f"{modules[one.kind]}.{one.setting} = {one.value}")
         elif one.kind == TORCH:
@@ -392,12 +392,12 @@ def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
     return lines
 
 
-def compiled_name(path: str) -> str:
+def name_compiled(path: str) -> str:
     """The name of a compiled function of torch in a program, which is called in place of it."""
     return f"compiled_{path.rpartition('.')[2]}"
 
 
-def diff_of(
+def write_settings_diff(
     program: Path, settings: Sequence[ProgramSetting], optimizers: Sequence[str] = (), *, on_host: bool = False
 ) -> str:
     """The change of the program's files that makes all settings; empty if some of them have no place in them.
@@ -423,25 +423,25 @@ def diff_of(
     except InductorBenchError:
         return ""
     before = dict(texts)
-    for place in sorted(places, key=_line_of, reverse=True):
+    for place in sorted(places, key=_read_line_number, reverse=True):
         path, line, name = place.rsplit(":", 2)
-        changed = with_decorator(texts[Path(path).resolve()], name, int(line))
+        changed = add_decorator(texts[Path(path).resolve()], name, int(line))
         if changed is None:
             return ""
         texts[Path(path).resolve()] = changed
-    own = _with_settings(texts[program.resolve()], settings, calls, on_host=on_host)
+    own = _add_settings(texts[program.resolve()], settings, calls, on_host=on_host)
     if own is None:
         return ""
     texts[program.resolve()] = own
     names = {file: os.path.relpath(file, program.resolve().parent) for file in texts}
-    return "".join(difference(before[file], texts[file], names[file]) for file in texts if before[file] != texts[file])
+    return "".join(write_diff(before[file], texts[file], names[file]) for file in texts if before[file] != texts[file])
 
 
-def _line_of(place: str) -> int:
+def _read_line_number(place: str) -> int:
     return int(place.rsplit(":", 2)[1])
 
 
-def _with_settings(
+def _add_settings(
     text: str, settings: Sequence[ProgramSetting], calls: Mapping[str, frozenset[str]], *, on_host: bool
 ) -> str | None:
     """The program's text with keywords in its calls, the optimizer's compiled step, and lines after its imports."""
@@ -449,17 +449,17 @@ def _with_settings(
     for kind, names in calls.items():
         keywords = {one.setting: one.value for one in settings if one.kind == kind and one.setting != COMPILED}
         if keywords and made is not None:
-            made = with_keywords(made, names, keywords)
+            made = add_keywords(made, names, keywords)
     if made is not None and any((one.kind, one.setting) == (OPTIMIZER, COMPILED) for one in settings):
-        made = with_compiled_step(made, calls[OPTIMIZER], on_host=on_host)
+        made = add_compiled_step(made, calls[OPTIMIZER], on_host=on_host)
     for path in (one.setting for one in settings if one.kind == FUNCTION and ":" not in one.setting):
-        made = with_calls(made, path, compiled_name(path)) if made is not None else None
+        made = replace_calls(made, path, name_compiled(path)) if made is not None else None
     known = text.splitlines()
-    lines = [line for line in assignments_of(settings) if line not in known]
-    return with_lines(made, lines) if lines and made is not None else made
+    lines = [line for line in list_assignments(settings) if line not in known]
+    return add_lines(made, lines) if lines and made is not None else made
 
 
-def page_text(
+def write_readme(
     found: Optimization,
     settings: Sequence[ProgramSetting],
     folder: Path,
@@ -470,11 +470,11 @@ def page_text(
     """The page of the folder, in Markdown."""
     change = " (`settings.diff` is the same as a change of the program's file)" if has_diff else ""
     place = shlex.quote(os.path.relpath(folder))
-    command = plain(f"inductor-bench apply {place} -- {program_command(found)}")
+    command = plain(f"inductor-bench apply {place} -- {write_program_command(found)}")
     lines = [
         f"# Settings that make {html.escape(plain(found.title))} faster",
         "",
-        _answer(found),
+        _write_answer(found),
         "",
         "```bash",
         f"{command}    # any program, unchanged",
@@ -483,7 +483,7 @@ def page_text(
         f"To paste{change}:",
         "",
         "```python",
-        *map(plain, lines_of(settings, optimizers)),
+        *map(plain, write_lines_to_paste(settings, optimizers)),
         "```",
         "",
         "Or by one call, before the model is compiled and an optimizer is made (`sys.path` needs this folder):",

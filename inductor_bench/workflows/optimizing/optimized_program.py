@@ -18,9 +18,9 @@ from ...store import codec
 from ...store.files import write_json
 from ...store.program_folders import OptimizationFolder
 from ..modules.compile_environment import SITE
-from ..pins import users_environment
-from .optimized_files import winning_settings
-from .tried_program import REQUEST, read_tried, switches_of, variables_of
+from ..pins import make_users_environment
+from .optimized_files import list_winning_settings
+from .tried_program import REQUEST, list_switches, list_variables, read_tried
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
         InductorBenchError: the search found none, or the program cannot be started.
     """
     found = OptimizationFolder(folder).load()
-    settings = winning_settings(found)
+    settings = list_winning_settings(found)
     if found.winner is None:
         raise InductorBenchError(
             f"{folder} holds no setting that is proven", "`inductor-bench optimize` searches for some", "nothing-proven"
@@ -49,18 +49,18 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
     candidate = TrialCandidate(name_of(found.winner.slugs), settings)
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
-        switches = switches_of(candidate)
+        switches = list_switches(candidate)
         variant = ProgramVariant(candidate.slug, switches)
         request = VariantsRequest((variant,), alternates=False, timed_s=0.0, least=0, most=0, checks=False)
         write_json(work / REQUEST, codec.encode(request))
-        environment = users_environment()
+        environment = make_users_environment()
         environment |= {
             CAPTURE_FOLDER: str(work.resolve()),
             OBSERVE: STEPS,
             PROFILES: "0",
             VARIANTS: str((work / REQUEST).resolve()),
             "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
-            **variables_of([candidate]),
+            **list_variables([candidate]),
         }
         code = run_in_terminal(command, environment)
         states = [state for one in read_tried(work) for state in one.variants]

@@ -9,7 +9,7 @@ from ...messages.variant_requests import TriedVariants
 TOGETHER = "so that its variants do not change together"
 
 
-def disagreement_of(tried: Sequence[TriedVariants]) -> str:
+def describe_disagreement(tried: Sequence[TriedVariants]) -> str:
     """Why the ranks of a program did not change their variants together; empty if nothing says so.
 
     The number of collectives that a rank has begun says how far it is. It cannot be compared if ranks begin different
@@ -28,10 +28,10 @@ def disagreement_of(tried: Sequence[TriedVariants]) -> str:
         return f"{first.world - first.ranks} of {first.world} ranks run on other machines, {TOGETHER}"
     if len(ranked) < first.ranks:
         return f"only {len(ranked)} of {first.ranks} ranks ran steps with compiled graphs, {TOGETHER}"
-    return next(filter(None, (_difference(first, one) for one in ranked[1:])), "")
+    return next(filter(None, (_describe_difference(first, one) for one in ranked[1:])), "")
 
 
-def _difference(first: TriedVariants, other: TriedVariants) -> str:
+def _describe_difference(first: TriedVariants, other: TriedVariants) -> str:
     names = f"ranks {first.rank} and {other.rank}"
     if first.source and other.source and first.source != other.source:
         return f"the steps of {names} end in different ways: {first.source} and {other.source}"

@@ -68,7 +68,7 @@ class TrialRounds:
 
     def _is_repeated(self, trial: Trial, gpu: str) -> bool:
         """Whether a trial runs once more because its GPU was lost; the search then goes on without that GPU."""
-        said = error_of_gpu(trial)
+        said = find_gpu_error(trial)
         first = self._repeated.pop(trial.name, None)
         if first is not None and said:  # it is the program, and not the device
             self._gpus.append(first)
@@ -80,7 +80,7 @@ class TrialRounds:
         return True
 
 
-def error_of_gpu(trial: Trial) -> str:
+def find_gpu_error(trial: Trial) -> str:
     """What a trial says of a GPU that cannot be used; empty if it says nothing of that kind."""
     failure = trial.failure
     texts = [*(one.failure for one in trial.variants), *([failure.message, failure.log_tail] if failure else [])]

@@ -15,8 +15,8 @@ from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ...devices.nvidia import VISIBLE_GPUS
 from ...errors import InductorBenchError
 from ...launch.batch_executors import compile_threads
-from ...launch.process import WAKE_S, ChildProcess, ProcessResult, last_error
-from ...launch.worker import COMPILE_THREADS, usable_cores
+from ...launch.process import WAKE_S, ChildProcess, ProcessResult, find_last_error
+from ...launch.worker import COMPILE_THREADS, count_usable_cores
 from ...messages.observed import OBSERVE, STEPS, VARIANTS
 from ...messages.variant_requests import (
     JOURNAL,
@@ -52,11 +52,11 @@ from ...store.files import read_json, read_text, write_json
 from ...store.lock import TURN
 from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
-from ..modules.compile_environment import WARM, observed_environment
-from ..modules.program_run import leave_turn, program_command, shown_command
+from ..modules.compile_environment import WARM, make_observed_environment
+from ..modules.program_run import format_shown_command, leave_turn, make_program_command
 from ..progress import Progress
 from ..single_run import CACHE, NOT_INHERITED
-from .rank_agreement import disagreement_of
+from .rank_agreement import describe_disagreement
 
 STAGE = "optimize"
 
@@ -106,7 +106,7 @@ class VariantWatch:
             known = self._doing.get(name)
             if known is None or known[0] != doing:
                 self._doing[name] = (doing, now_s)
-            elif culprit_of(doing) and now_s - known[1] > self._stalled_s:
+            elif find_culprit(doing) and now_s - known[1] > self._stalled_s:
                 self.stalled = doing
         return bool(self.stalled)
 
@@ -134,7 +134,7 @@ def read_journals(folder: Path) -> dict[str, str]:
     return found
 
 
-def culprit_of(line: str) -> str:
+def find_culprit(line: str) -> str:
     """The variant that a line of a journal names; empty if the original ran."""
     slug = line.partition(" ")[0]
     return "" if slug in ("-", ORIGINAL) else slug
@@ -224,7 +224,7 @@ class ProgramTrials:
         observed.mkdir(parents=True)
         log.unlink(missing_ok=True)
         write_json(work / REQUEST, codec.encode(request_of(plan)))
-        command = program_command(self.request, work, self.python, work / "refusal.json")
+        command = make_program_command(self.request, work, self.python, work / "refusal.json")
         environment = self._environment(plan, work, gpu)
         leave_turn(self.request, environment)
         child = ChildProcess(command, environment=environment, log=log, on_line=self.progress.output)
@@ -245,35 +245,35 @@ class ProgramTrials:
 
     def tell(self, plans: Sequence[TrialPlan]) -> None:
         """Reports which processes begin."""
-        self.progress.stage(f"running {_how(plans)}: {shown_command(self.request, self.environment)}")
+        self.progress.stage(f"running {_describe_plans(plans)}: {format_shown_command(self.request, self.environment)}")
 
     def _environment(self, plan: TrialPlan, work: Path, gpu: str) -> dict[str, str]:
         environment = {name: value for name, value in self.environment.items() if name not in NOT_INHERITED}
         cache = work / "cache" if plan.cold else self.folder.work / "cache"
         cache.mkdir(parents=True, exist_ok=True)
         environment |= {**WARM, CACHE: str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
-        environment = observed_environment(replace(self.request, samples=False), work, environment)
+        environment = make_observed_environment(replace(self.request, samples=False), work, environment)
         environment |= {
             OBSERVE: STEPS,
             VARIANTS: str((work / REQUEST).resolve()),
         }
-        threads = compile_threads(usable_cores(), self.gpus, plan.beside)
+        threads = compile_threads(count_usable_cores(), self.gpus, plan.beside)
         if threads:
             environment = {COMPILE_THREADS: str(threads), **environment}
         if gpu:
             environment[VISIBLE_GPUS] = gpu
         if plan.only_compiles:
             environment.pop(TURN, None)
-        return environment | variables_of(plan.candidates if not plan.alternates else ())
+        return environment | list_variables(plan.candidates if not plan.alternates else ())
 
 
-def variables_of(candidates: Sequence[TrialCandidate]) -> dict[str, str]:
+def list_variables(candidates: Sequence[TrialCandidate]) -> dict[str, str]:
     """The environment variables that variants set."""
     settings = (setting for one in candidates for setting in one.settings if setting.kind in (ENVIRONMENT, PINS))
-    return {setting.setting: str(value_of(setting.value)) for setting in settings}
+    return {setting.setting: str(parse_value(setting.value)) for setting in settings}
 
 
-def value_of(text: str) -> object:
+def parse_value(text: str) -> object:
     """The value that a text of Python has; the text itself if it is no literal."""
     try:
         return ast.literal_eval(text)
@@ -281,15 +281,15 @@ def value_of(text: str) -> object:
         return text
 
 
-def switches_of(candidate: TrialCandidate) -> tuple[VariantSwitch, ...]:
+def list_switches(candidate: TrialCandidate) -> tuple[VariantSwitch, ...]:
     """The settings of a variant as its process takes them."""
-    return tuple(VariantSwitch(one.kind, one.setting, value_of(one.value)) for one in candidate.settings)
+    return tuple(VariantSwitch(one.kind, one.setting, parse_value(one.value)) for one in candidate.settings)
 
 
 def request_of(plan: TrialPlan) -> VariantsRequest:
     """What the processes of the program are asked to try."""
     return VariantsRequest(
-        variants=tuple(ProgramVariant(one.slug, switches_of(one), one.slug == PLACEBO) for one in plan.candidates),
+        variants=tuple(ProgramVariant(one.slug, list_switches(one), one.slug == PLACEBO) for one in plan.candidates),
         alternates=plan.alternates,
         timed_s=plan.timed_s,
         least=plan.least,
@@ -306,7 +306,7 @@ DOING = {
 """What processes of each purpose do, in words."""
 
 
-def _how(plans: Sequence[TrialPlan]) -> str:
+def _describe_plans(plans: Sequence[TrialPlan]) -> str:
     what = DOING[plans[0].purpose]
     names = list(dict.fromkeys(slug for plan in plans for slug in plan.slugs if slug != PLACEBO))
     shown = names[0] if len(names) == 1 else "the original" if not names else plural(len(names), "variant")
@@ -336,14 +336,14 @@ def read_trial(
         late: whether it was ended because the time of the search was over: no variant is to blame.
     """
     tried = read_tried(folder)
-    leading = max(tried, key=_median_step_s, default=None)
-    apart = disagreement_of(tried) if ended.ok and not stalled else ""
+    leading = max(tried, key=_compute_median_step_s, default=None)
+    apart = describe_disagreement(tried) if ended.ok and not stalled else ""
     if apart:
         failure = Failure(STAGE, RANKS, f"the ranks do not agree: {apart}")
         return Trial(plan.name, plan.purpose, plan.alternates, plan.slugs, time_s=time_s, failure=failure)
-    failures = {} if late else _failures(plan, folder, ended, stalled, tried)
+    failures = {} if late else _list_failures(plan, folder, ended, stalled, tried)
     variants = tuple(
-        _variant(number, slug, plan, leading, tried, failures.get(slug, ""))
+        _make_variant(number, slug, plan, leading, tried, failures.get(slug, ""))
         for number, slug in enumerate([ORIGINAL, *plan.slugs] if plan.alternates else plan.slugs)
     )
     return Trial(
@@ -356,7 +356,7 @@ def read_trial(
         time_s=time_s,
         device=leading.device if leading else "",
         source=leading.source if leading else "",
-        failure=_failure(plan, ended, tried, leading, late=late),
+        failure=_find_failure(plan, ended, tried, leading, late=late),
         cold=plan.cold,
         load=leading.load if leading else None,
         late=late,
@@ -364,12 +364,12 @@ def read_trial(
     )
 
 
-def _median_step_s(found: TriedVariants) -> float:
+def _compute_median_step_s(found: TriedVariants) -> float:
     times = [sample.time_s for sample in found.samples]
     return statistics.median(times) if times else 0.0
 
 
-def _failures(
+def _list_failures(
     plan: TrialPlan, folder: Path, ended: ProcessResult, stalled: str, tried: Sequence[TriedVariants]
 ) -> dict[str, str]:
     """Why variants failed that ended their process."""
@@ -378,15 +378,15 @@ def _failures(
         return {slug: f"given up: it {what}"}
     if ended.ok:
         return {}
-    culprits = [culprit_of(line) for line in read_journals(folder).values()]
-    said = last_error(ended.tail()) or f"the program {ended.outcome}"
+    culprits = [find_culprit(line) for line in read_journals(folder).values()]
+    said = find_last_error(ended.tail()) or f"the program {ended.outcome}"
     found = {slug: said for slug in culprits if slug in plan.slugs}
     if not found and not plan.alternates and not any(one.samples for one in tried):
         found = dict.fromkeys(plan.slugs, said)
     return found
 
 
-def _failure(
+def _find_failure(
     plan: TrialPlan,
     ended: ProcessResult,
     tried: Sequence[TriedVariants],
@@ -400,13 +400,13 @@ def _failure(
         return None
     error = next((one.error for one in tried if one.error), "")
     if not error and not ended.ok:
-        said = last_error(ended.tail())
+        said = find_last_error(ended.tail())
         error = f"the program {ended.outcome}{f': {said}' if said else ''}"
     unsaid = NOT_COMPILED if plan.only_compiles else NOT_TIMED
     return Failure(STAGE, ended.kind, error or unsaid, f"read {ended.log}", ended.tail())
 
 
-def _variant(
+def _make_variant(
     number: int,
     slug: str,
     plan: TrialPlan,
@@ -425,14 +425,14 @@ def _variant(
         times_s=() if failed else tuple(one.time_s for one in samples),
         places=() if failed else tuple(one.place for one in samples),
         compile_time_s=max((state.compile_s for state in states), default=0.0),
-        peak_memory_bytes=_largest(states),
+        peak_memory_bytes=_find_largest(states),
         refused=tuple(dict.fromkeys(said for state in states for said in state.refused)),
         failure=failed,
         checks=tuple(map(_check, checks)),
     )
 
 
-def _largest(states: Sequence[VariantState]) -> int | None:
+def _find_largest(states: Sequence[VariantState]) -> int | None:
     return max((state.peak_memory_bytes for state in states if state.peak_memory_bytes is not None), default=None)
 
 

@@ -17,8 +17,13 @@ from source_data import CPU, cpu_sample, module_of
 from inductor_bench.source import standalone_header
 from inductor_bench.source.generated_text import read_threads
 from inductor_bench.source.harness import cpp_main, timing_cpu
-from inductor_bench.source.standalone_header import UnwritableKernelError, harness_text
-from inductor_bench.source.standalone_writer import argument_types, quoted, vector_bits, written_arguments
+from inductor_bench.source.standalone_header import UnwritableKernelError, write_harness
+from inductor_bench.source.standalone_writer import (
+    find_vector_bits,
+    list_argument_types,
+    list_written_arguments,
+    quote_source,
+)
 
 
 def own_lines(said: str) -> list[str]:
@@ -27,40 +32,40 @@ def own_lines(said: str) -> list[str]:
 
 
 def test_argument_types_are_those_of_the_entry() -> None:
-    assert argument_types(SOURCE) == ("const int64_t*", "const float*", "float*", "const int64_t")
-    assert written_arguments(argument_types(SOURCE)) == [2]
+    assert list_argument_types(SOURCE) == ("const int64_t*", "const float*", "float*", "const int64_t")
+    assert list_written_arguments(list_argument_types(SOURCE)) == [2]
     restricted = 'extern "C" void kernel(const bool* __restrict__ a, bfloat16 *b, const double c) {}'
-    assert argument_types(restricted) == ("const bool*", "bfloat16*", "const double")
+    assert list_argument_types(restricted) == ("const bool*", "bfloat16*", "const double")
     with pytest.raises(UnwritableKernelError, match="no function named kernel"):
-        argument_types('extern "C" void other(float* a) {}')
+        list_argument_types('extern "C" void other(float* a) {}')
 
 
 @pytest.mark.parametrize("name", ["forward", "backward", "inference"])
 def test_argument_types_of_recorded_kernels_equal_those_that_inductor_wrote(name: str) -> None:
     module = module_of(CPU / f"{name}.py")
     for kernel in module.kernels:
-        types = argument_types(kernel.source)
+        types = list_argument_types(kernel.source)
         assert types and all(each.endswith("*") or each.startswith("const ") for each in types), kernel.name
-    assert any(argument_types(kernel.source)[-1] == "const int64_t" for kernel in cpu_sample("dyn").kernels)
+    assert any(list_argument_types(kernel.source)[-1] == "const int64_t" for kernel in cpu_sample("dyn").kernels)
 
 
 def test_vectors_are_as_wide_as_the_source_needs() -> None:
     wide = "auto t = at::vec::Vectorized<float>::loadu(p + static_cast<int64_t>(x0), static_cast<int64_t>(8));"
-    assert vector_bits(SOURCE, "avx512") is None
-    assert vector_bits("at::vec::Vectorized<float>(1)", "avx512") == 512
-    assert vector_bits(wide, "avx512") == 256  # told to use half of what the processor has
-    assert vector_bits(wide, "default") == 256
+    assert find_vector_bits(SOURCE, "avx512") is None
+    assert find_vector_bits("at::vec::Vectorized<float>(1)", "avx512") == 512
+    assert find_vector_bits(wide, "avx512") == 256  # told to use half of what the processor has
+    assert find_vector_bits(wide, "default") == 256
     half = "tmp = at::vec::Vectorized<at::BFloat16>::loadu(p + x0, static_cast<int64_t>({}));"
-    assert vector_bits(half.format(16) + "at::vec::convert<float>(tmp)", "avx512") == 512
-    assert vector_bits(half.format(32) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 512
-    assert vector_bits(half.format(16) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 256
+    assert find_vector_bits(half.format(16) + "at::vec::convert<float>(tmp)", "avx512") == 512
+    assert find_vector_bits(half.format(32) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 512
+    assert find_vector_bits(half.format(16) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 256
 
 
 @pytest.mark.parametrize(
     "text", ["plain\n", "it's '''quoted'''", "ends in '", "back\\", "two\r\nlines", "\x00", "é\\n"]
 )
 def test_quoted_text_is_kept_to_the_letter(text: str) -> None:
-    assert ast.literal_eval(quoted(text)) == text
+    assert ast.literal_eval(quote_source(text)) == text
 
 
 def test_no_part_of_the_harness_defines_what_another_has_defined(
@@ -69,9 +74,9 @@ def test_no_part_of_the_harness_defines_what_another_has_defined(
     for name in ("one", "other"):
         (tmp_path / f"{name}.py").write_text("import os\n\nSAMPLES = 5\n")
     monkeypatch.setattr(standalone_header, "HARNESS", tmp_path)
-    assert harness_text("one.py")
+    assert write_harness("one.py")
     with pytest.raises(ValueError, match=r"other.py defines SAMPLES once more"):
-        harness_text("one.py", "other.py")
+        write_harness("one.py", "other.py")
 
 
 def test_a_launch_that_does_not_fit_is_not_written() -> None:

@@ -17,7 +17,7 @@ from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, Launch, Storage, TensorView, Values
 from inductor_bench.source.harness import operator_main
 from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
-from inductor_bench.source.standalone_writer import device_type, operator_text
+from inductor_bench.source.standalone_writer import find_device_type, write_operator_file
 from inductor_bench.store.codec import encode
 
 NORMAL = Values("normal")
@@ -67,7 +67,7 @@ class Call:
 def text_of(launch: Launch, **recorded: Any) -> str:
     header = StandaloneHeader(str(launch.operator), "1" * 16, Category.EXTERN_ATEN)
     facts = {"name": header.name, "kernel_id": header.kernel_id, "launch": encode(launch), "threads": 1, **recorded}
-    return operator_text(header, launch, facts)
+    return write_operator_file(header, launch, facts)
 
 
 def load(launch: Launch, folder: Path, **recorded: Any) -> dict[str, Any]:
@@ -173,10 +173,10 @@ def test_what_a_file_cannot_carry_has_a_reason(operator: str, why: str) -> None:
 
 def test_the_device_is_that_of_tensors_and_of_device_arguments() -> None:
     on_gpu = replace(ADDMM.storages[0], device="cuda")
-    assert device_type(replace(ADDMM, storages=(on_gpu, *ADDMM.storages[1:]))) == "cuda"
-    assert device_type(Call("aten.rand.default").add(Argument("device", text="cuda:0")).launch) == "cuda"
+    assert find_device_type(replace(ADDMM, storages=(on_gpu, *ADDMM.storages[1:]))) == "cuda"
+    assert find_device_type(Call("aten.rand.default").add(Argument("device", text="cuda:0")).launch) == "cuda"
     with pytest.raises(UnwritableKernelError, match="xpu"):
-        device_type(replace(ADDMM, storages=(replace(on_gpu, device="xpu"),)))
+        find_device_type(replace(ADDMM, storages=(replace(on_gpu, device="xpu"),)))
 
 
 def test_a_file_runs_alone(tmp_path: Path) -> None:

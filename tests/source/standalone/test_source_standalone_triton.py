@@ -24,7 +24,7 @@ from inductor_bench.source.harness import common, triton_definition
 from inductor_bench.source.harness import common as harness
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
-from inductor_bench.source.standalone_writer import file_name, file_text, kernel_source
+from inductor_bench.source.standalone_writer import extract_kernel_source, name_file, write_file_text
 from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.store import codec
 
@@ -95,7 +95,7 @@ def definition(source: str = SOURCE, name: str = "scale") -> KernelDefinition:
 
 def write(kernel: KernelDefinition, launch: Launch, **header: Any) -> str:
     told = StandaloneHeader(kernel.name, kernel.kernel_id, kernel.category, **header)
-    return file_text(told, launch, {"launch": codec.encode(launch)}, kernel)
+    return write_file_text(told, launch, {"launch": codec.encode(launch)}, kernel)
 
 
 def every_kernel() -> dict[str, str]:
@@ -106,7 +106,7 @@ def every_kernel() -> dict[str, str]:
         launches = {each.kernel: each for each in read_static_launches(text_of(GPU / f"{name}.py"), module)}
         for kernel in module.kernels:
             if kernel.language == "triton" and kernel.name in launches:
-                files[file_name(kernel.name, kernel.kernel_id, files)] = write(kernel, launches[kernel.name])
+                files[name_file(kernel.name, kernel.kernel_id, files)] = write(kernel, launches[kernel.name])
     return files
 
 
@@ -120,7 +120,7 @@ def facts_of(text: str) -> dict[str, Any]:
 
 
 def test_the_kernel_is_kept_but_for_its_harness_and_its_device() -> None:
-    source, name, names = kernel_source(SOURCE)
+    source, name, names = extract_kernel_source(SOURCE)
     assert name == "scale" and names == {"scale"}
     kept = source.replace(
         "this_device(DeviceProperties(type='cuda', index=3, multi_processor_count=132, cc=90))",
@@ -137,12 +137,12 @@ def test_hostile_names_stay_inside_of_the_header_and_of_the_folder() -> None:
     assert isinstance(tree.body[0], ast.Expr) and "import os" in (ast.get_docstring(tree) or "")
     recorded = next(node for node in tree.body if isinstance(node, ast.Assign))
     assert ast.literal_eval(recorded.value)["name"] == name
-    made = file_name(name, "0123456789abcdef")
+    made = name_file(name, "0123456789abcdef")
     assert set(made) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") and made.endswith(
         ".py"
     )
-    assert file_name("Kernel", "ff00", {"kernel.py"}) == "Kernel_ff00.py"
-    assert len(file_name("k" * 999, "0123456789abcdef")) <= 160
+    assert name_file("Kernel", "ff00", {"kernel.py"}) == "Kernel_ff00.py"
+    assert len(name_file("k" * 999, "0123456789abcdef")) <= 160
 
 
 def test_what_cannot_be_written_says_why() -> None:

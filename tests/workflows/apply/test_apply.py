@@ -26,19 +26,19 @@ from inductor_bench.records.retune import Config, InputLayout, LibraryPin, Trito
 from inductor_bench.records.run import Environment
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.apply import require_same, with_verification
+from inductor_bench.workflows.apply import add_verification, require_same
 from inductor_bench.workflows.pins import (
     PinnedRun,
     join_states,
     lookup_table,
     make_pin,
+    make_pinned_environment,
     make_pins,
-    pinned_environment,
     read_states,
-    with_mode,
+    set_mode,
 )
-from inductor_bench.workflows.proof import describe_kernels, predicted_saving_s
-from inductor_bench.workflows.tuned import page
+from inductor_bench.workflows.proof import describe_kernels, sum_predicted_savings_s
+from inductor_bench.workflows.tuned import write_page
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -147,7 +147,7 @@ def test_a_program_that_is_ended_after_its_steps_has_said_what_it_runs(tmp_path:
     pinned = make_pins(write_winners(folder, flags="unroll"), folder)
     path = program("ended_program")
     path.write_text(PROGRAM.replace("sys.exit(7)", "import os; os._exit(0)"))
-    environment = pinned_environment(with_mode(pinned, APPLY), tmp_path, os.environ, "steps")
+    environment = make_pinned_environment(set_mode(pinned, APPLY), tmp_path, os.environ, "steps")
     subprocess.run([interpreter(), path], env=environment, check=True, capture_output=True)
     states = join_states(read_states(tmp_path))
     assert {state.state for state in states.values()} == {PINNED} and len(states) == len(pinned.pins.all)
@@ -212,7 +212,7 @@ def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> N
     assert other.reason == "a process cannot tell it from aten_call_0, which has another config"
     table, left = lookup_table(pinned)
     assert (table, left) == ({}, {pin.kernel_id: "the table is for generated kernels"})
-    assert page(folder.load(), folder, pinned, left).count("the table is for generated kernels") == 2
+    assert write_page(folder.load(), folder, pinned, left).count("the table is for generated kernels") == 2
 
     states = {pin.kernel_id: PinState(pin.kernel_id, pin.name, PINNED, config)}
     kernels = describe_kernels(pinned, states, (), {})
@@ -221,9 +221,9 @@ def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> N
         ("aten_call_1", "pinned"),
         ("aten_call_2", "unpinnable"),
     ]
-    assert predicted_saving_s(kernels) == pytest.approx(1.1e-4)
+    assert sum_predicted_savings_s(kernels) == pytest.approx(1.1e-4)
     dropped = describe_kernels(pinned, states, (pin.kernel_id,), {})
-    run = with_verification(replace(folder.load(), retunes=tuple(retunes)), Verification("steps", 0.0, kernels=dropped))
+    run = add_verification(replace(folder.load(), retunes=tuple(retunes)), Verification("steps", 0.0, kernels=dropped))
     (left_over,) = make_pins(run, folder).pins.all
     assert left_over.name == "aten_call_2", "a dropped config does not come back by its twin"
 

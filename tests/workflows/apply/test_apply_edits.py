@@ -31,14 +31,14 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.pins import (
     EDITED_NOW,
     PinnedRun,
+    add_edits,
     edit_pin,
     make_pins,
-    not_checked,
     read_edits,
-    with_edits,
+    warn_of_unchecked_edits,
 )
 from inductor_bench.workflows.proof import describe_kernels
-from inductor_bench.workflows.tuned import TunedRecord, load_tuned, page, write_tuned
+from inductor_bench.workflows.tuned import TunedRecord, load_tuned, write_page, write_tuned
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -128,7 +128,7 @@ def test_the_folder_holds_configs_and_edits_alike(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "alike_edits"))
     run = write_winners(folder, flags="unroll")
     edits = read_edits([sine(folder, tmp_path / "mine.py").path], run)
-    pinned = with_edits(make_pins(run, folder), [*map(edit_pin, edits)], run.environment)
+    pinned = add_edits(make_pins(run, folder), [*map(edit_pin, edits)], run.environment)
     (edit,) = pinned.pins.edits
     assert edit.kernel_id not in {pin.kernel_id for pin in pinned.pins.configs}, "one kernel runs one thing"
     assert [(one.row.kernel_id, one.reason) for one in pinned.unpinned] == [(edit.kernel_id, EDITED_NOW)]
@@ -140,7 +140,7 @@ def test_the_folder_holds_configs_and_edits_alike(tmp_path: Path) -> None:
     again, environment = load_tuned(tuned)
     assert (again.pins.configs, environment.host.cpu) == (pinned.pins.configs, run.environment.host.cpu)
     assert [one.source for one in again.pins.edits] == [edit.source]
-    assert f"kernels/{edit.name}.py" in page(run, folder, pinned, {})
+    assert f"kernels/{edit.name}.py" in write_page(run, folder, pinned, {})
     missing = {kernel.name: kernel for kernel in describe_kernels(again, {}, (), {})}
     assert missing[edit.name].state == "missing" and missing[edit.name].edit, "what a program does not have is named"
 
@@ -154,7 +154,7 @@ def test_a_folder_for_another_torch_is_refused(tmp_path: Path) -> None:
     own = folder.load()
     run = replace(own, environment=change(own.environment, torch="2.9.9"))
     edit, kernel = sine(folder, tmp_path / "mine.py"), kernel_with(folder, "tanh(")
-    pinned = with_edits(make_pins(run, folder), [edit_pin(edit)], run.environment)
+    pinned = add_edits(make_pins(run, folder), [edit_pin(edit)], run.environment)
     write_tuned(run, folder, pinned)
     with pytest.raises(InductorBenchError, match=r"not 2\.9\.9"):
         load_tuned(folder.path / "tuned")
@@ -193,7 +193,7 @@ def test_the_name_of_a_kernel_is_no_path_and_two_of_one_name_are_two_files(tmp_p
     (tmp_path / "mine.py").write_text("the file")
     names = ("../escaped", "cpp_fused_0", "cpp_fused_0", "cpp_fused_1")
     pins = [EditPin(name, f"{n}" * 16, "", CPP, "", str(tmp_path / "mine.py")) for n, name in enumerate(names)]
-    write_tuned(run, folder, with_edits(make_pins(run, folder), pins, run.environment))
+    write_tuned(run, folder, add_edits(make_pins(run, folder), pins, run.environment))
     kept = sorted(path.name for path in (folder.path / "tuned" / "kernels").iterdir())
     assert kept == ["cpp_0000000000000000.py", "cpp_1111111111111111.py", "cpp_2222222222222222.py", "cpp_fused_1.py"]
     assert not list(tmp_path.parent.rglob("escaped.py")) and not list(folder.path.rglob("escaped.py"))
@@ -224,19 +224,19 @@ def test_an_edit_that_its_check_refused_is_not_put_in_and_one_that_was_not_check
     monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "cache"))
     folder = RunFolder(factory().folder)
     (edit,) = read_edits([sine(folder, tmp_path / "it's.py").path], folder.load())
-    (words,) = not_checked([edit])
+    (words,) = warn_of_unchecked_edits([edit])
     assert "was not checked by itself" in words and f"kernel {shlex.quote(str(edit.path))} --check" in words
-    (words,) = not_checked([edit, edit, edit])
+    (words,) = warn_of_unchecked_edits([edit, edit, edit])
     assert "and 2 other edits were not checked by themselves" in words
     hashes = EditHashes(edit.sha256, edit.original, "", "", "")
     verdict = EditVerdict(str(edit.path), edit.kernel, edit.kernel_id, CPP, "", "", None, "", FASTER, hashes)
     save_verdict(verdict)
-    assert not_checked(read_edits([edit.path], folder.load())) == ()
+    assert warn_of_unchecked_edits(read_edits([edit.path], folder.load())) == ()
     save_verdict(replace(verdict, verdict=REFUSED, words="out_ptr0: 3 of 4 elements differ"))
     with pytest.raises(UsageError, match=r"it's\.py was refused when it was checked: out_ptr0: 3 of 4 elements differ"):
         read_edits([edit.path], folder.load())
     edit.path.write_text(edit.path.read_text().replace("sin(", "cos("))
-    assert not_checked(read_edits([edit.path], folder.load())), "another source has no verdict"
+    assert warn_of_unchecked_edits(read_edits([edit.path], folder.load())), "another source has no verdict"
 
 
 def test_files_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from inductor_bench.records.retune import (
 from inductor_bench.records.run import Environment
 from inductor_bench.store.caches import KnownTuning, TuningKey, TuningPlace, save_tuning
 from inductor_bench.workflows.apply import forget_dropped
-from inductor_bench.workflows.pins import choose_pins, pin_known, places_of
+from inductor_bench.workflows.pins import choose_pins, list_places, pin_known
 
 HERE = change(Environment(), torch="2.11.0", triton="3.6.0", accelerator="NVIDIA H200", cpu="a CPU", threads=4)
 
@@ -33,7 +33,7 @@ def known(name: str, speedup: float, tuned_at: str = "2026-11-01", method: str =
     timing = summarize([1e-4] * 9)
     tuning = Tuning(method, "cold", (), 3, 1e-4, 1e-4 / speedup, speedup, "faster", {"XBLOCK": 8})
     kernel = MeasuredKernel(name, name, "", "triton", "NVIDIA H200", {}, timing, timing, "", tuning=tuning)
-    key = TuningKey(places_of(HERE)[0], name, "sizes", method, "cold")
+    key = TuningKey(list_places(HERE)[0], name, "sizes", method, "cold")
     return KnownTuning(key, kernel, TuningOrigin("run", "a run", tuned_at), **pin)  # type: ignore[arg-type]
 
 
@@ -42,7 +42,7 @@ def triton_pin(name: str, types: str = "", **config: int) -> TritonPin:
 
 
 def test_a_gpu_and_the_processor_beside_it_have_their_own_places() -> None:
-    assert places_of(HERE) == [
+    assert list_places(HERE) == [
         TuningPlace("NVIDIA H200", "2.11.0", "3.6.0"),
         TuningPlace("a CPU 4 threads", "2.11.0", "3.6.0"),
     ]

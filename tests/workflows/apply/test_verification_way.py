@@ -36,7 +36,7 @@ def test_a_program_that_replays_cuda_graphs_is_compared_by_processes_at_once(
     monkeypatch.setattr(proof, "start", start)
     decode, blocks = step_runs.decode(), step_runs.transformer()
     for run, first in ((decode, f"{APPLY} compare-1"), (blocks, f"{COMPARE} compare")):
-        plan = ProofPlan(RunFolder(tmp_path), ["python"], {}, replays=proof.replays_graphs(run))
+        plan = ProofPlan(RunFolder(tmp_path), ["python"], {}, replays=proof.has_replayed_graphs(run))
         with pytest.raises(InductorBenchError, match="that is enough"):
             proof.verify(make_pins(run, RunFolder(tmp_path)), plan, Silent())
         assert ran.pop() == first

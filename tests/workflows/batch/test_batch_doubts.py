@@ -11,7 +11,7 @@ import run_builder
 import step_runs
 from inline import change
 
-from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.batch_record import Batch, BatchModel
@@ -68,7 +68,7 @@ def test_a_batch_says_which_models_have_no_gain_limits_and_why(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = with_gain(run_builder.cpu(), BUSY)
-    lead = headline(run)
+    lead = write_first_line(run)
     assert lead is not None and "do not count: the machine was busy" in lead.text
     folder = batch_of(tmp_path, small=run)
     assert entry.main(["report", str(folder), "--no-plots", "--format", form]) == 0
@@ -93,7 +93,7 @@ def test_a_gpu_keeps_the_gain_limits_of_its_kernels_while_its_wall_times_do_not_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = with_gain(run_builder.densenet(), BUSY)
-    lead = headline(run)
+    lead = write_first_line(run)
     assert lead is not None and "kernel times do" in lead.text
     folder = batch_of(tmp_path, small=run)
     assert entry.main(["report", str(folder), "--no-plots"]) == 0

@@ -12,7 +12,7 @@ from conftest import ROOT
 from inductor_bench.errors import UsageError
 from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import ModelRequest
-from inductor_bench.workflows.batch_state import breakdown_words
+from inductor_bench.workflows.batch_state import list_breakdown_words
 from inductor_bench.workflows.model_list import merge, read_list, select
 
 
@@ -210,9 +210,9 @@ def test_options_of_the_whole_batch_go_where_they_fit() -> None:
         ModelRequest("/x/s.py:make", name="f"),
     ]
     model, script, factory = merge(every, {"training": True, "batch_size": 2, "repeat": 5})
-    assert breakdown_words(BatchModel(model)) == ("--training", "--batch-size", "2", "--repeat", "5")
-    assert breakdown_words(BatchModel(script)) == ("--repeat", "5")
-    assert breakdown_words(BatchModel(factory)) == ("--training", "--repeat", "5")
+    assert list_breakdown_words(BatchModel(model)) == ("--training", "--batch-size", "2", "--repeat", "5")
+    assert list_breakdown_words(BatchModel(script)) == ("--repeat", "5")
+    assert list_breakdown_words(BatchModel(factory)) == ("--training", "--repeat", "5")
 
 
 def test_a_pipe_is_read_to_its_end_and_not_waited_for(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from inductor_bench.launch.batch_executors import (
     JobBegan,
     LocalExecutor,
     compile_threads,
-    jobs_at_once,
+    count_jobs_at_once,
 )
 from inductor_bench.launch.worker import COMPILE_THREADS
 from inductor_bench.records.batch_record import BatchModel
@@ -111,7 +111,7 @@ def test_where_nobody_shares_there_are_no_turns(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_there_must_be_cores_for_it(cores: int, devices: tuple[str, ...], at_once: int, threads: int | None) -> None:
-    assert jobs_at_once(cores, devices) == at_once
+    assert count_jobs_at_once(cores, devices) == at_once
     assert compile_threads(cores, len(devices), at_once) == threads
 
 
@@ -192,8 +192,10 @@ def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[di
     monkeypatch.setattr(sys, "executable", forking_python.interpreter())
     monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
-    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
-    monkeypatch.setattr("inductor_bench.workflows.batch.usable_cores", lambda: 2)  # with more, three models overlap
+    monkeypatch.setattr(batch_devices, "list_visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(
+        "inductor_bench.workflows.batch.count_usable_cores", lambda: 2
+    )  # with more, three models overlap
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
     batch = run_batch(BatchRequest(tmp_path / "list.txt", tmp_path / "b", overlap=True), Silent()).batch
@@ -258,7 +260,7 @@ def job_of(folder: Path, device: str | None = None) -> Job:
 
 
 def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.launch.batch_executors.usable_cores", lambda: 16)
+    monkeypatch.setattr("inductor_bench.launch.batch_executors.count_usable_cores", lambda: 16)
     for name in (COMPILE_THREADS, OMP_THREADS):
         monkeypatch.delenv(name, raising=False)
     executor = LocalExecutor(("0",), 4, lambda line: None)

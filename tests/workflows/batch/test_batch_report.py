@@ -20,10 +20,10 @@ from source_data import GPU, module_of
 from inductor_bench import units
 from inductor_bench.analysis.batch_aggregation import (
     KernelGroup,
-    by_family,
-    by_id,
+    compute_suite_time_s,
     group_kernels,
-    suite_time_s,
+    key_by_family,
+    key_by_id,
     summarize_model,
 )
 from inductor_bench.cli import main as entry
@@ -35,8 +35,8 @@ from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.report import names
 from inductor_bench.report.batch import batch_document
-from inductor_bench.report.batch.batch_document import family_name, of_peak, place_words
-from inductor_bench.source.generated_text import family_id
+from inductor_bench.report.batch.batch_document import describe_place, format_peak_share, name_family
+from inductor_bench.source.generated_text import compute_family_id
 from inductor_bench.store import digest
 from inductor_bench.store.codec import FORMAT
 from inductor_bench.store.folder import BatchFolder
@@ -123,17 +123,17 @@ def test_a_file_of_many_kernels_is_the_same(
 
 
 def test_kernels_are_put_together_by_id_and_by_family(results: BatchResults) -> None:
-    ids = {group.key: group for group in group_kernels(results, by_id)}
-    families = {group.key: group for group in group_kernels(results, by_family)}
+    ids = {group.key: group for group in group_kernels(results, key_by_id)}
+    families = {group.key: group for group in group_kernels(results, key_by_family)}
     shared, norms = ids["all" + "0" * 13], families["norms"]
     assert shared.models == ("one", "two", "waits") and shared.launches == 9 and shared.ids == 1
     assert shared.time_s == pytest.approx(3e-3) and len(ids) == 5 and len(families) == 2
     assert norms.ids == 4 and norms.launches == 18 and norms.time_s == pytest.approx(9e-3)
-    assert norms.share == pytest.approx(9e-3 / suite_time_s(results)) and norms.model == "waits"
+    assert norms.share == pytest.approx(9e-3 / compute_suite_time_s(results)) and norms.model == "waits"
     known = [k for run in RUNS.values() for k in run.modules[0].kernels if k.name.startswith("triton")]
     mean = sum((k.roof.peak_share or 0) * k.time_s for k in known) / sum(k.time_s for k in known)
     assert norms.peak_share == pytest.approx(mean)
-    assert family_name(norms) == "triton_per_fused_native_layer_norm" and family_name(families["mm"]) == "aten.mm"
+    assert name_family(norms) == "triton_per_fused_native_layer_norm" and name_family(families["mm"]) == "aten.mm"
 
 
 def test_a_model_that_waits_for_its_host_has_nothing_to_win(results: BatchResults) -> None:
@@ -141,7 +141,7 @@ def test_a_model_that_waits_for_its_host_has_nothing_to_win(results: BatchResult
     tunable = [k for k in RUNS["one"].modules[0].kernels if k.category is C.PERSISTENT_REDUCTION]
     assert one.gain_limit_s == pytest.approx(sum(k.roof.gain_limit_s or 0 for k in tunable))
     assert waits.gain_limit_s is None
-    norms = {group.key: group for group in group_kernels(results, by_family)}["norms"]
+    norms = {group.key: group for group in group_kernels(results, key_by_family)}["norms"]
     counted = [k for name in ("one", "two") for k in RUNS[name].modules[0].kernels if k.name.startswith("triton")]
     assert norms.gain_limit_s == pytest.approx(sum(k.roof.gain_limit_s or 0 for k in counted))
 
@@ -295,9 +295,9 @@ def test_sizes_make_no_other_family() -> None:
     families = {kernel.family_id for kernel in copies}
     assert len({kernel.kernel_id for kernel in copies}) > 5 * len(families)
     one = kernels[2]
-    assert family_id("triton", one.source.replace("fp16", "bf16"), one.name) != one.family_id
-    assert family_id("triton", one.source.replace("// 32", "// 64"), one.name) == one.family_id
-    assert family_id("triton", one.source.replace(" + ", " - "), one.name) != one.family_id
+    assert compute_family_id("triton", one.source.replace("fp16", "bf16"), one.name) != one.family_id
+    assert compute_family_id("triton", one.source.replace("// 32", "// 64"), one.name) == one.family_id
+    assert compute_family_id("triton", one.source.replace(" + ", " - "), one.name) != one.family_id
 
 
 def test_a_group_says_where_it_is_and_how_near_its_roof() -> None:
@@ -305,11 +305,11 @@ def test_a_group_says_where_it_is_and_how_near_its_roof() -> None:
         *("id", "sm90_conv", "id", C.EXTERN_CONV.value, "aten.convolution", "memory", 3, ("vgg", "resnet"), "vgg"),
         *(12, 1e-3, 0.2, 0.61, 4e-4),
     )
-    assert place_words(conv) == "vgg and 1 more model · aten.convolution"
-    assert place_words(conv._replace(models=("vgg",), operator=None)) == "vgg"
-    assert of_peak(conv) == "61% DRAM"
-    assert of_peak(conv._replace(bound="unknown")) == "61%", "its kernels have several roofs"
-    assert of_peak(conv._replace(bound="unknown", peak_share=None)) == units.MISSING
+    assert describe_place(conv) == "vgg and 1 more model · aten.convolution"
+    assert describe_place(conv._replace(models=("vgg",), operator=None)) == "vgg"
+    assert format_peak_share(conv) == "61% DRAM"
+    assert format_peak_share(conv._replace(bound="unknown")) == "61%", "its kernels have several roofs"
+    assert format_peak_share(conv._replace(bound="unknown", peak_share=None)) == units.MISSING
 
 
 def test_a_batch_of_an_h200_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

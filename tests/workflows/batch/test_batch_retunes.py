@@ -13,13 +13,13 @@ from inline import change
 from printed import printed
 from retune_fakes import Engine, make_run, retuned
 
-from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
+from inductor_bench.analysis.batch_aggregation import group_kernels, key_by_family, key_by_id, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import batch_executors
 from inductor_bench.launch.batch_executors import Order
 from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
-from inductor_bench.records.request_fields import option_words
+from inductor_bench.records.request_fields import list_option_words
 from inductor_bench.records.retune import Saving, Verification
 from inductor_bench.report.batch.batch_document import FORMATS
 from inductor_bench.report.batch.batch_tables import BatchView
@@ -76,7 +76,7 @@ def test_what_was_not_begun_comes_before_retunes_that_go_on(tmp_path: Path) -> N
 def test_a_model_whose_proof_is_missing_is_done_only_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, "good", retune=ONE)
     asked: list[str] = []
-    monkeypatch.setattr(batch_run, "lacks_proof", lambda run, folder: not asked.append(folder.path.name))
+    monkeypatch.setattr(batch_run, "is_without_proof", lambda run, folder: not asked.append(folder.path.name))
     listener = Listener()
     assert run(tmp_path, "good", listener, retune=ONE)["good"].status == "done"
     assert asked == ["good"] and "1 of 1 are there already" not in listener.notes
@@ -119,7 +119,7 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
     try:
         for piece in read_pieces(place):
             node.put(piece)
-        words = ("breakdown", "{run}", *option_words(ONE))
+        words = ("breakdown", "{run}", *list_option_words(ONE))
         node.begin(Order(tuple(batch_executors.ENTRY), words, {}, 60.0), {}, gpu=False)
         while node.look()[1] is None:
             pass
@@ -136,7 +136,7 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
     """Two models that were retuned, one of which waits for its host, and one that was not."""
     folder = BatchFolder(tmp_path / "b")
     models = []
-    monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(retuning, "list_visible_gpus", lambda: ("0",))
     for name, wall_s in (("one", (10.8e-3, 2.2e-3)), ("waits", (200e-3, 50e-3)), ("plain", (10.8e-3, 2.2e-3))):
         place = folder.run(name)
         made = make_run(place, wall_s)
@@ -165,9 +165,9 @@ def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder)
     assert summaries["p"] is None and summaries["o"] is not None and summaries["w"] is not None
     assert (summaries["o"].saving_s, summaries["o"].faster) == (pytest.approx(4e-3), 2)
     assert (summaries["w"].saving_s, summaries["w"].waiting) == (0.0, 4)
-    reduction = next(group for group in group_kernels(results, by_id) if group.key == "r" * 16)
+    reduction = next(group for group in group_kernels(results, key_by_id) if group.key == "r" * 16)
     assert (reduction.speedup, reduction.saving_s) == (2.0, pytest.approx(3e-3)), "nothing is won if the host waits"
-    assert {group.speedup for group in group_kernels(results, by_family)} == {2.0, 1.25, 1.0}
+    assert {group.speedup for group in group_kernels(results, key_by_family)} == {2.0, 1.25, 1.0}
 
 
 def test_what_was_proven_in_the_steps_is_summed(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,7 +142,7 @@ def test_an_interruption_keeps_what_was_measured(stop_at: str, tmp_path: Path) -
 
 
 def test_one_model_at_a_time_on_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0", "3"))
+    monkeypatch.setattr(batch_devices, "list_visible_gpus", lambda: ("0", "3"))
     found = run(tmp_path, "a|b|c|d|e")
     assert {row.device for row in found.values()} == {"0", "3"} and set(statuses(found).values()) == {"done"}
     running: dict[str, str] = {}
@@ -246,7 +246,7 @@ def test_the_folder_is_the_same_each_time() -> None:
 def test_devices(
     there: tuple[str, ...], asked: tuple[str, ...], devices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: there)
+    monkeypatch.setattr(batch_devices, "list_visible_gpus", lambda: there)
     assert find_devices(asked, ()) == devices
 
 
@@ -262,7 +262,7 @@ def test_devices(
 def test_devices_that_cannot_be(
     there: tuple[str, ...], asked: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: there)
+    monkeypatch.setattr(batch_devices, "list_visible_gpus", lambda: there)
     with pytest.raises(UsageError, match=message):
         find_devices(asked, ())
 
@@ -306,9 +306,9 @@ def test_models_that_would_share_their_time(
 def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 3")
-    assert batch_devices.visible_gpus() == ("1", "3")
+    assert batch_devices.list_visible_gpus() == ("1", "3")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert batch_devices.visible_gpus() == ()
+    assert batch_devices.list_visible_gpus() == ()
 
 
 def test_the_time_left_counts_on_models_that_take_longer_than_usual(monkeypatch: pytest.MonkeyPatch) -> None:

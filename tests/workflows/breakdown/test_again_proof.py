@@ -16,12 +16,12 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import Retune, Verification
 from inductor_bench.records.run import Run
-from inductor_bench.source.standalone_writer import recorded_facts, source_text
+from inductor_bench.source.standalone_writer import read_recorded_facts, read_source
 from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import breakdown
-from inductor_bench.workflows.apply import with_verification
-from inductor_bench.workflows.kernels.retuning import lacks_proof
+from inductor_bench.workflows.apply import add_verification
+from inductor_bench.workflows.kernels.retuning import is_without_proof
 from inductor_bench.workflows.progress import Silent
 
 pytestmark = pytest.mark.xdist_group("captures")
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> RunFolder:
     run = made.load()
     row = next(one for one in read_index(made.kernels) if one.file and one.name.startswith("cpp_"))
     text = (made.kernels / str(row.file)).read_text()
-    config = {**default_config(source_text(text), recorded_facts(text)["cpp"]), "flags": "unroll"}
+    config = {**default_config(read_source(text), read_recorded_facts(text)["cpp"]), "flags": "unroll"}
     kernel = retuned("triton_red_1.py", "coordesc", "a CPU")
     assert kernel.tuning is not None
     kernel = replace(kernel, tuning=replace(kernel.tuning, best_config=config))
@@ -48,8 +48,8 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def test_what_lacks_a_proof(folder: RunFolder) -> None:
     run = folder.load()
-    assert lacks_proof(run, folder)
-    assert lacks_proof(replace(run, failures=(Failure("verify", "interrupted", "stopped"),)), folder)
+    assert is_without_proof(run, folder)
+    assert is_without_proof(replace(run, failures=(Failure("verify", "interrupted", "stopped"),)), folder)
     for other in (
         replace(run, request=replace(run.request, kind="script")),
         replace(run, program=None),
@@ -57,7 +57,7 @@ def test_what_lacks_a_proof(folder: RunFolder) -> None:
         replace(run, verification=FOUND),
         replace(run, failures=(Failure("verify", "invalid", "the program ended"),)),
     ):
-        assert not lacks_proof(other, folder)
+        assert not is_without_proof(other, folder)
 
 
 @pytest.mark.parametrize(("verify", "before", "asked"), [(True, None, 1), (False, None, 0), (True, FOUND, 0)])
@@ -68,7 +68,7 @@ def test_a_run_that_is_retuned_again_is_proven_once(
 
     def prove(run: Run, request: Any, place: RunFolder, python: str, progress: Any, keep: Any) -> tuple[Failure, ...]:
         calls.append(python)
-        keep(with_verification(run, FOUND))
+        keep(add_verification(run, FOUND))
         return (Failure("verify", "exit", "the program ended with exit status 1 afterwards"),)
 
     stale = Failure("verify", "invalid", "of another time")

@@ -19,7 +19,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.codec import encode
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.modules import observed_files, program_run
-from inductor_bench.workflows.modules.observed_files import News, StepWatch, news_of
+from inductor_bench.workflows.modules.observed_files import News, StepWatch, describe_news
 
 PROGRAM = """
 import json, os, sys, time, torch
@@ -121,19 +121,19 @@ def test_it_is_told_how_far_a_program_is_when_something_new_is_known_and_not_too
 
 
 def test_how_far_a_program_is_comes_from_what_its_processes_wrote() -> None:
-    assert news_of((), 0) == "" and news_of((), 1) == "1 graph compiled"
+    assert describe_news((), 0) == "" and describe_news((), 1) == "1 graph compiled"
     waiting = ObservedSteps(pid=1, device="cpu", state=WAITING, steps=3, first_step_time_s=31.2)
     ahead = replace(waiting, pid=2, state=TIMING, steps=8)
     said = "2 graphs compiled, at least 3 steps, the first in 31.2 s with its compilation"
-    assert news_of((waiting,), 2) == said
-    assert news_of((waiting, ahead), 2) == said.replace("3 steps", "8 steps") + ", now timed"
+    assert describe_news((waiting,), 2) == said
+    assert describe_news((waiting, ahead), 2) == said.replace("3 steps", "8 steps") + ", now timed"
 
 
 def test_a_running_program_is_told_of_until_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observed_files, "NEWS_S", 0.0)
     (tmp_path / "train.py").write_text("import time\nprint('started', flush=True)\ntime.sleep(1)\n")
     progress = Listener()
-    monkeypatch.setattr(program_run, "news_of", lambda steps, compiled: f"{len(steps)} processes")
+    monkeypatch.setattr(program_run, "describe_news", lambda steps, compiled: f"{len(steps)} processes")
     run_breakdown(BreakdownRequest(str(tmp_path / "train.py"), output=tmp_path / "run"), progress)
     assert progress.notes.count("0 processes") == 1
 
@@ -183,7 +183,7 @@ def test_a_long_window_is_not_waited_for_if_there_are_cores(
 ) -> None:
     monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
     monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
-    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: cores)
+    monkeypatch.setattr(observed_files, "count_cores_of_this_process", lambda: cores)
     seen = Observed(tmp_path)
     assert seen.say(PROFILING, PROFILING, trace="a") == 0
     assert seen.say(TIMING, TIMING, trace="a") == answers
@@ -192,7 +192,7 @@ def test_a_long_window_is_not_waited_for_if_there_are_cores(
 
 def test_samples_are_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may make no more steps while its host is sampled."""
-    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: 2)
+    monkeypatch.setattr(observed_files, "count_cores_of_this_process", lambda: 2)
     monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
     monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
@@ -215,7 +215,7 @@ def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatc
 def test_what_was_compiled_and_each_trace_are_read_before_the_answer_if_that_disturbs_nothing(
     device: str, cores: int, preparations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: cores)
+    monkeypatch.setattr(observed_files, "count_cores_of_this_process", lambda: cores)
     seen = Observed(tmp_path)
     for state, trace in ((WAITING, ""), (PROFILING, ""), (PROFILING, "a"), (PROFILING, "a"), (TIMING, "ab")):
         assert seen.say(state, trace=trace, device=device) == 0
@@ -225,7 +225,7 @@ def test_what_was_compiled_and_each_trace_are_read_before_the_answer_if_that_dis
 def test_the_answer_comes_once_the_steps_are_timed_if_there_are_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: 8)
+    monkeypatch.setattr(observed_files, "count_cores_of_this_process", lambda: 8)
     seen = Observed(tmp_path)
     assert seen.say(SAMPLING, TIMING, trace="a") == 0
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 1
@@ -265,7 +265,7 @@ def test_a_program_that_ends_by_itself_is_not_stopped(tmp_path: Path, monkeypatc
 def test_a_program_that_ends_while_its_profile_is_read_is_answered_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: 8)
+    monkeypatch.setattr(observed_files, "count_cores_of_this_process", lambda: 8)
     seen = Observed(tmp_path)
 
     def end() -> None:

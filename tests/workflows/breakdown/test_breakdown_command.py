@@ -12,8 +12,8 @@ import pytest
 
 from inductor_bench.errors import UsageError
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.workflows.modules.program_run import arguments_of, interpreter_of, program_of
-from inductor_bench.workflows.modules.targets import folder_title_of, resolve_target, title_of
+from inductor_bench.workflows.modules.program_run import find_arguments, find_interpreter, find_program
+from inductor_bench.workflows.modules.targets import make_folder_title, make_title, resolve_target
 
 
 @pytest.mark.parametrize(
@@ -29,23 +29,23 @@ from inductor_bench.workflows.modules.targets import folder_title_of, resolve_ta
 )
 def test_the_program_in_a_command(command: str, program: str, arguments: str) -> None:
     words = shlex.split(command)
-    assert program_of(words) == program and arguments_of(words) == tuple(shlex.split(arguments))
+    assert find_program(words) == program and find_arguments(words) == tuple(shlex.split(arguments))
 
 
 def test_a_command_is_named_after_its_program() -> None:
     asked = BreakdownRequest(arguments=(sys.executable, "-m", "pkg.train", "--lr", "1"), steps=3, skip=0, stop=True)
     request = resolve_target(asked).resolved(asked)
     assert request == replace(asked, kind="command", target="pkg.train")
-    assert title_of(request) == "pkg.train --lr 1" and folder_title_of(request) == "train"
+    assert make_title(request) == "pkg.train --lr 1" and make_folder_title(request) == "train"
 
 
 def test_the_interpreter_of_a_command(tmp_path: Path) -> None:
     script = tmp_path / "my-train"
     script.write_text(f"#!{sys.executable}\nprint()\n")
     script.chmod(0o755)
-    assert interpreter_of([sys.executable, "x.py"]) == sys.executable
-    assert interpreter_of([str(script)]) == sys.executable
-    assert interpreter_of(["sh", "-c", "true"]) is None
+    assert find_interpreter([sys.executable, "x.py"]) == sys.executable
+    assert find_interpreter([str(script)]) == sys.executable
+    assert find_interpreter(["sh", "-c", "true"]) is None
 
 
 def test_a_command_without_the_dashes_is_told_how_to_type_it() -> None:

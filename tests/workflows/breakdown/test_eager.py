@@ -12,7 +12,7 @@ import forking_python
 import pytest
 import step_runs
 
-from inductor_bench.analysis.program_step import with_notes
+from inductor_bench.analysis.program_step import add_notes
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.records.base import Failure
 from inductor_bench.records.evidence import DONE, WAITING, EagerSteps, ObservedSteps
@@ -20,7 +20,7 @@ from inductor_bench.records.run import MARKS, OPTIMIZER_STEPS, PATTERN, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import single_run
 from inductor_bench.workflows.progress import Silent
-from inductor_bench.workflows.single_run import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager
+from inductor_bench.workflows.single_run import NO_EAGER_STEPS, NO_PATTERN, list_eager_step_times_s, time_eager
 
 
 def observed(*times_s: float, source: str = OPTIMIZER_STEPS) -> ObservedSteps:
@@ -47,15 +47,17 @@ def test_the_slowest_process_tells_the_time() -> None:
     program = step_runs.transformer().program
     assert program is not None
     ranks = [observed(0.05, 0.06), observed(0.052, 0.062), observed()]
-    assert eager_step_times_s(ranks, program) == pytest.approx((0.057, 0.057))
-    assert eager_step_times_s([observed(0.05, source=MARKS)], program) is None, "other steps than the compiled ones"
+    assert list_eager_step_times_s(ranks, program) == pytest.approx((0.057, 0.057))
+    assert list_eager_step_times_s([observed(0.05, source=MARKS)], program) is None, (
+        "other steps than the compiled ones"
+    )
 
 
 def test_steps_without_compilation_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = step_runs.transformer()
     found, failures = timed(run, tmp_path, monkeypatch, result(stopped=True), [observed(0.05, 0.06)])
     assert found is not None and found.step_time_s == pytest.approx(0.055) and failures == ()
-    assert run.program is not None and with_notes(run.program, 0, found).eager_step_time_s == found.step_time_s
+    assert run.program is not None and add_notes(run.program, 0, found).eager_step_time_s == found.step_time_s
 
 
 @pytest.mark.parametrize(("code", "message"), [(0, NO_EAGER_STEPS), (3, "without compilation exited with code 3")])
@@ -74,7 +76,7 @@ def test_a_pattern_of_compiled_calls_has_no_steps_without_compilation(
     assert run.program is not None and run.program.step_source == PATTERN
     found, failures = timed(run, tmp_path, monkeypatch, result(), [observed(0.05)])
     assert found == EagerSteps(note=NO_PATTERN) and failures == ()
-    assert with_notes(run.program, 0, found).notes == (NO_PATTERN,)
+    assert add_notes(run.program, 0, found).notes == (NO_PATTERN,)
     assert timed(replace(run, program=None), tmp_path / "none", monkeypatch, result(), [])[0] is None
 
 

@@ -15,12 +15,12 @@ from inductor_bench.cli.presentation import make_request
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import NO_CANDIDATES, Failure
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
-from inductor_bench.records.request_fields import option_words
+from inductor_bench.records.request_fields import list_option_words
 from inductor_bench.records.retune import MeasuredKernel, Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernels import retuning
-from inductor_bench.workflows.kernels.kernel_timing import busy_notes
+from inductor_bench.workflows.kernels.kernel_timing import list_busy_notes
 from inductor_bench.workflows.kernels.retuning import digest_launch
 from inductor_bench.workflows.progress import Silent
 
@@ -48,7 +48,7 @@ class Listening(Silent):
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(retuning, "list_visible_gpus", lambda: ("0",))
     return tmp_path / "cache" / "tunings"
 
 
@@ -114,7 +114,7 @@ def changed(**changes: object) -> Engine:
     "changes",
     [
         *({"cut_short": "budget"}, {"cut_short": "gain"}, {"shared_device": "python"}, {"tuning": None}),
-        {"cut_short": "", "notes": tuple(busy_notes({"threads": (1, 2)}, "wall", 9.0, 2))},
+        {"cut_short": "", "notes": tuple(list_busy_notes({"threads": (1, 2)}, "wall", 9.0, 2))},
     ],
 )
 def test_half_a_tuning_and_a_doubtful_one_are_not_taken_over(
@@ -227,4 +227,4 @@ def test_remeasure_needs_a_retune() -> None:
     with pytest.raises(UsageError, match="--remeasure is for a retune"):
         make_request(BreakdownRequest, {"method": None, "remeasure": True})
     made = make_request(BreakdownRequest, {"method": "max", "remeasure": True, "top": 3})
-    assert option_words(made) == ("--autotune", "max", "--top", "3", "--remeasure")
+    assert list_option_words(made) == ("--autotune", "max", "--top", "3", "--remeasure")

@@ -16,7 +16,7 @@ from documented import documented
 from printed import run_markdown, run_screen
 from retune_fakes import Engine, make_run, retuned
 
-from inductor_bench.analysis.batch_aggregation import retunes_of
+from inductor_bench.analysis.batch_aggregation import list_retunes
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
@@ -27,7 +27,7 @@ from inductor_bench.records.run import GRAPH, Part, Run
 from inductor_bench.report.run.run_document import write_report
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.lock import locked
+from inductor_bench.store.lock import hold_lock
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.kernels import retuning
 from inductor_bench.workflows.modules.kernel_files import extract_run
@@ -46,7 +46,7 @@ def retune(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, engine: Engine, method: str = "max", top: int = 10
 ) -> Run:
     monkeypatch.setattr(retuning, "run_kernel", engine)
-    monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(retuning, "list_visible_gpus", lambda: ("0",))
     options = BreakdownRequest(str(folder.path), retune=RetuneRequest(method, top, 7.0), python="python3")
     found = retuning.autotune_run(folder.load(), folder, options, Silent(), folder.save)
     assert folder.load() == found, "all of it is in the record"
@@ -86,7 +86,7 @@ def test_what_is_there_is_not_done_again(folder: RunFolder, monkeypatch: pytest.
     assert engine.begun[1:] == ["triton_red_1"]
     run = retune(folder, monkeypatch, engine, top=2)
     assert len(engine.begun) == 2 and len(run.retunes) == 3
-    summary = retunes_of(run)
+    summary = list_retunes(run)
     assert summary is not None and [row.speedup for row in summary.rows] == [3.0, 1.25], "the best of each kernel"
 
 
@@ -189,7 +189,7 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
     (failure,) = run.failures
     assert "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "measured on" in failure.hint
     assert {one.row.problem for one in run.retunes if one.file} == {INTERRUPTED}
-    monkeypatch.setattr(retuning, "visible_gpus", tuple)
+    monkeypatch.setattr(retuning, "list_visible_gpus", tuple)
     options = BreakdownRequest(str(folder.path), retune=RetuneRequest("max", 2))
     (failure,) = retuning.autotune_run(run, folder, options, Silent(), folder.save).failures
     assert failure.message == "the run was measured on NVIDIA H200, and there is no GPU here"
@@ -202,7 +202,7 @@ def test_two_at_once_on_one_run(folder: RunFolder, monkeypatch: pytest.MonkeyPat
     engine = Engine()
     monkeypatch.setattr(retuning, "run_kernel", engine)
     options = BreakdownRequest(str(folder.path), retune=RetuneRequest("max", 2), plots=False)
-    with locked(folder.path), pytest.raises(UsageError, match=f"another .* is writing .*process {os.getpid()}"):
+    with hold_lock(folder.path), pytest.raises(UsageError, match=f"another .* is writing .*process {os.getpid()}"):
         run_breakdown(options, Silent())
     assert not engine.begun and not retune(folder, monkeypatch, engine).failures
 
@@ -270,7 +270,7 @@ def test_all_forms_say_what_it_came_to(folder: RunFolder, monkeypatch: pytest.Mo
 def test_nothing_is_won_in_a_graph_that_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(folder, wall_s=(200e-3, 2.2e-3))
     run = retune(folder, monkeypatch, Engine())
-    summary = retunes_of(run)
+    summary = list_retunes(run)
     assert summary is not None and summary.waiting == 2, "the product and the pointwise kernel"
     assert summary.saving_s == pytest.approx(3e-3), "the reduction also runs in the graph that does not wait"
 

@@ -26,9 +26,9 @@ from inductor_bench.workflows.modules.observed_files import (
     PATIENCE_S,
     SETTLE_S,
     StepWatch,
+    explain_uncompiled,
     read_steps,
     read_uses,
-    why_uncompiled,
 )
 
 PROGRAM = runs.PROGRAMS / "uncompiled.py"
@@ -98,7 +98,7 @@ def observe(kind: str, steps: int, folder: Path, **variables: str) -> tuple[tupl
     ended = forking_python.run(words, INDUCTOR_BENCH_CAPTURE=folder, **cache, **variables)
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr
     found = folder / UNCOMPILED
-    return read_steps(found), why_uncompiled(read_uses(found), (), ())
+    return read_steps(found), explain_uncompiled(read_uses(found), (), ())
 
 
 @pytest.mark.slow
@@ -200,21 +200,21 @@ def test_metrics_without_a_reason_take_it_from_the_graph_break() -> None:
 
 
 def test_a_reason_is_only_given_if_it_was_observed() -> None:
-    assert why_uncompiled((), (), ()) == ""
-    assert why_uncompiled((USE,), (), ()) == ""
-    assert why_uncompiled((replace(USE, calls=(), frames=None),), (), ()) == ""
-    assert why_uncompiled((replace(USE, frames=None),), (), ()) == ""
+    assert explain_uncompiled((), (), ()) == ""
+    assert explain_uncompiled((USE,), (), ()) == ""
+    assert explain_uncompiled((replace(USE, calls=(), frames=None),), (), ()) == ""
+    assert explain_uncompiled((replace(USE, frames=None),), (), ()) == ""
 
 
 def test_the_process_with_steps_tells_the_reason() -> None:
     helper = CompileUse(8, frames=0)
-    assert why_uncompiled((helper, USE), (SKIPPED,), {7}).startswith("Dynamo skips forward (user/model.py:5)")
-    assert why_uncompiled((helper, USE), (), {8}) == "torch.compile is never called"
+    assert explain_uncompiled((helper, USE), (SKIPPED,), {7}).startswith("Dynamo skips forward (user/model.py:5)")
+    assert explain_uncompiled((helper, USE), (), {8}) == "torch.compile is never called"
 
 
 def test_several_skipped_functions_are_counted_and_the_users_is_named() -> None:
     inner = SkippedFrame("inner", "/usr/lib/site-packages/torch/_dynamo/external_utils.py:3")
-    assert why_uncompiled((USE,), (inner, SKIPPED), ()) == (
+    assert explain_uncompiled((USE,), (inner, SKIPPED), ()) == (
         "Dynamo skips forward (user/model.py:5) and 1 more function: graph break in a loop at user/model.py:8: "
         "Call to `print`"
     )

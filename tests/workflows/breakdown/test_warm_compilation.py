@@ -15,7 +15,7 @@ import pytest
 from inductor_bench.records.code import AOT_AUTOGRAD, DYNAMO, KERNELS, LOWERING, CompilePhase
 from inductor_bench.source.compile_log import FrameCompilation
 from inductor_bench.source.structured_trace import StructuredTrace
-from inductor_bench.workflows.modules.compile_environment import CompileTimes, compile_times, place_of
+from inductor_bench.workflows.modules.compile_environment import CompileTimes, choose_cache_place, compile_times
 
 TINY = """\
 import torch
@@ -234,10 +234,10 @@ def test_a_place_is_named_by_torch_and_by_what_decides_about_its_code(
 ) -> None:
     import torch
 
-    place = place_of(sys.executable, tmp_path, {})
+    place = choose_cache_place(sys.executable, tmp_path, {})
     assert place.startswith(f"torch-{torch.__version__.replace('+', '-')}-")
-    assert place_of(sys.executable, tmp_path, {"TORCH_TRACE": "x", "SEED": "3"}) == place
-    assert place_of(sys.executable, tmp_path, {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}) != place
+    assert choose_cache_place(sys.executable, tmp_path, {"TORCH_TRACE": "x", "SEED": "3"}) == place
+    assert choose_cache_place(sys.executable, tmp_path, {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}) != place
     monkeypatch.setenv("CXX", "another-compiler")
-    assert place_of(sys.executable, tmp_path, {}) != place
-    assert place_of("/bin/false", tmp_path, {}) == ""
+    assert choose_cache_place(sys.executable, tmp_path, {}) != place
+    assert choose_cache_place("/bin/false", tmp_path, {}) == ""

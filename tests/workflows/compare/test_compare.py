@@ -18,8 +18,8 @@ import run_builder as build
 from click.testing import CliRunner
 
 import inductor_bench
-from inductor_bench.analysis.comparison_words import headline
-from inductor_bench.analysis.limits import Slowdown, above_limit
+from inductor_bench.analysis.comparison_words import write_headline
+from inductor_bench.analysis.limits import Slowdown, judge_limit
 from inductor_bench.cli.compare import command, exit_code
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
@@ -29,10 +29,10 @@ from inductor_bench.records.request import BreakdownRequest, CompareRequest, Mod
 from inductor_bench.records.run import Run
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RECORD, BatchFolder, RunFolder
-from inductor_bench.store.run_files import unpacked_run
+from inductor_bench.store.run_files import unpack_run
 from inductor_bench.workflows import compare as pair_workflow
 from inductor_bench.workflows.breakdown import BreakdownOutcome
-from inductor_bench.workflows.compare import compare_program, compare_records, interleaved, run_pair
+from inductor_bench.workflows.compare import compare_program, compare_records, interleave_runs, run_pair
 from inductor_bench.workflows.progress import Silent
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
@@ -146,7 +146,7 @@ def test_a_large_file_of_a_zipped_run_is_not_held_in_memory(tmp_path: Path) -> N
         archive.writestr("kernels/values.safetensors", bytes(size))
     tracemalloc.start()
     try:
-        with unpacked_run(path) as folder:
+        with unpack_run(path) as folder:
             assert (folder / "kernels" / "values.safetensors").stat().st_size == size
         assert tracemalloc.get_traced_memory()[1] < size / 4
     finally:
@@ -206,13 +206,15 @@ def test_a_limit_passes_only_if_the_whole_interval_is_below_it(a: Path, b: Path)
     ):
         assert exit_code([one], limit) == code and exit_code([one], None) == 0, (one.step, limit)
     assert exit_code([undecided, slower], 0.05) == 4
-    assert headline(undecided, 0.05).endswith("undecided, because the interval, -10.0% to +20.0%, includes the limit.")
+    assert write_headline(undecided, 0.05).endswith(
+        "undecided, because the interval, -10.0% to +20.0%, includes the limit."
+    )
 
 
 def test_a_difference_too_small_to_count_never_decides_at_no_slowdown(a: Path) -> None:
     for low, high in ((-0.001, 0.001), (0.001, 0.003), (-0.003, -0.001)):
-        assert above_limit(Slowdown(low, high, effect=0.01), 0.0) == "undecided"
-        assert above_limit(Slowdown(low, high), 0.0) == ("slower" if low > 0 else "" if high < 0 else "undecided")
+        assert judge_limit(Slowdown(low, high, effect=0.01), 0.0) == "undecided"
+        assert judge_limit(Slowdown(low, high), 0.0) == ("slower" if low > 0 else "" if high < 0 else "undecided")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +318,7 @@ def test_a_model_that_b_lost_fails_above_any_limit(tmp_path: Path) -> None:
 
 
 def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "".join(interleaved(3)) == "abbaab"
+    assert "".join(interleave_runs(3)) == "abbaab"
     asked: list[BreakdownRequest] = []
 
     def measure(options: BreakdownRequest, progress: object) -> BreakdownOutcome:

@@ -21,7 +21,7 @@ from inductor_bench.records.code import Launch, ModuleSource
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.standalone_header import HARNESS_END, HARNESS_TITLE
-from inductor_bench.source.standalone_writer import recorded_facts
+from inductor_bench.source.standalone_writer import read_recorded_facts
 from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.worker.profile.recorder import watch_launches
 from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
@@ -118,10 +118,10 @@ def test_a_library_call_carries_the_switches_of_its_program_and_keeps_its_id(tmp
         assert (second.file, first.file) == (third.file, fourth.file)
         assert (first.file == second.file) == (first.name in aggregated(source))
     product = next(row.file for row in rows[1] if row.name.startswith("aten_mm_out"))
-    recorded = recorded_facts((tmp_path / str(product)).read_text(encoding="utf-8"))
+    recorded = read_recorded_facts((tmp_path / str(product)).read_text(encoding="utf-8"))
     assert {key: recorded[key] for key in SWITCHES} == SWITCHES
     other = next(row.file for row in rows[0] if row.name.startswith("aten_mm_out"))
-    assert not SWITCHES.keys() & recorded_facts((tmp_path / str(other)).read_text(encoding="utf-8")).keys()
+    assert not SWITCHES.keys() & read_recorded_facts((tmp_path / str(other)).read_text(encoding="utf-8")).keys()
 
 
 def described(launch: Launch) -> tuple[Any, ...]:

@@ -9,8 +9,8 @@ from breakdown_runs import copy_of, factory
 
 from inductor_bench.messages.kernel_requests import MakeReference
 from inductor_bench.records.code import Reference
-from inductor_bench.source.standalone_writer import recorded_facts
-from inductor_bench.store.folder import RunFolder, is_edited, rows_in
+from inductor_bench.source.standalone_writer import read_recorded_facts
+from inductor_bench.store.folder import RunFolder, is_edited, read_rows
 from inductor_bench.workflows.modules.kernel_files import has_reference, record_reference
 
 pytestmark = pytest.mark.xdist_group("captures")  # which make the run
@@ -37,7 +37,7 @@ def file_in(kernels: Path, place: int) -> Path:
 
 
 def is_unedited(file: Path) -> bool:
-    return not any(is_edited(row, file.parent) for row in rows_in(file.parent) if row.file == file.name)
+    return not any(is_edited(row, file.parent) for row in read_rows(file.parent) if row.file == file.name)
 
 
 def test_a_file_gets_what_its_kernel_computes_once(kernels: Path) -> None:
@@ -47,9 +47,9 @@ def test_a_file_gets_what_its_kernel_computes_once(kernels: Path) -> None:
     assert record_reference(file, worker.ask) and has_reference(file) and is_unedited(file)
     assert worker.asked == [text]
     assert not record_reference(file, worker.ask) and len(worker.asked) == 1
-    without = {**recorded_facts(file.read_text())}
+    without = {**read_recorded_facts(file.read_text())}
     assert without.pop("reference") == {"tensors": [{"lines": text.count("\n")}]}
-    assert without == recorded_facts(text)
+    assert without == read_recorded_facts(text)
 
 
 def test_an_edited_file_gets_what_the_kernel_of_the_run_computes(kernels: Path) -> None:

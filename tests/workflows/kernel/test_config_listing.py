@@ -19,8 +19,8 @@ from inductor_bench.messages.kernel_requests import Binary
 from inductor_bench.records.retune import MeasuredKernel, TriedCandidate, Tuning
 from inductor_bench.records.run import Environment
 from inductor_bench.report.document import Document
-from inductor_bench.report.kernel_document import measured_document, tuning_section
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.kernel_document import make_measured_document, make_tuning_section
+from inductor_bench.report.terminal import render_text
 from inductor_bench.workflows.kernel import ConfigTimer, KernelOutcome
 
 
@@ -70,17 +70,17 @@ def test_a_file_that_cannot_be_timed_is_an_error() -> None:
 
 
 def text_of(document: Document, width: int) -> list[str]:
-    text = document_text(document, width).splitlines()
+    text = render_text(document, width).splitlines()
     assert [line for line in text if len(line) > width and not line.startswith("Next")] == []
     return text
 
 
 def tuned(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int = 20) -> list[str]:
-    return text_of(Document("", blocks=(tuning_section(kernel, tuning, most),)), width)
+    return text_of(Document("", blocks=(make_tuning_section(kernel, tuning, most),)), width)
 
 
 def timed(kernels: list[MeasuredKernel], retune_s: float = 0.0) -> list[str]:
-    return text_of(measured_document(KernelOutcome(tuple(kernels), Environment(), retune_s=retune_s)), 100)
+    return text_of(make_measured_document(KernelOutcome(tuple(kernels), Environment(), retune_s=retune_s)), 100)
 
 
 def with_tuning(tuning: Tuning, name: str = "first") -> MeasuredKernel:
@@ -137,7 +137,7 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
 @pytest.mark.parametrize(("checked", "command"), [(True, "python won.py --check"), (None, "python won.py")])
 def test_a_saved_winner_is_checked_only_if_it_has_a_reference(checked: bool | None, command: str) -> None:
     won = change(with_tuning(tune(Device(times_of))), checked=checked)
-    text = text_of(measured_document(KernelOutcome((won,), Environment(), saved=(Path("won.py"),))), 100)
+    text = text_of(make_measured_document(KernelOutcome((won,), Environment(), saved=(Path("won.py"),))), 100)
     assert f"Next      {command}" in text
 
 

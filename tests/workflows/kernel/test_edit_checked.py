@@ -19,7 +19,7 @@ from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
 from inductor_bench.workflows.kernels.believed_times import (
     EditRefusedError,
-    compulsory_bytes,
+    count_compulsory_bytes,
     find_roof,
     require_below_roof,
     require_true_clock,
@@ -137,9 +137,9 @@ def test_values_with_which_the_original_cannot_be_run_are_left_out(library: ctyp
 
 def test_a_kernel_that_is_faster_than_its_bytes_is_refused_unless_the_original_is(tmp_path: Path) -> None:
     edit = KernelEdit(tmp_path / "mine.py", "rows", "cpp", "", "", "", "2.13", None, "", facts=facts_of("rows"))
-    assert compulsory_bytes(edit) == 24 * 70 * 4 * 2 + 70 * 4
+    assert count_compulsory_bytes(edit) == 24 * 70 * 4 * 2 + 70 * 4
     indexed = replace(edit, facts={**facts_of("update"), "moved_bytes": 1 << 20})
-    assert compulsory_bytes(indexed) == 1000 * 4 + 1000
+    assert count_compulsory_bytes(indexed) == 1000 * 4 + 1000
     peaks = Peaks("cpu", 1e9, {}, cache_bytes=1000, cache_bandwidth=9e9)
     assert find_roof(2000, peaks, "cold") == 1e9
     assert find_roof(500, peaks, "cold") == find_roof(2000, peaks, "warm") == 9e9

@@ -12,8 +12,8 @@ from source_data import CPU, DATA
 from inductor_bench.errors import UsageError
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.source.edited import BEGIN, END, read_edit
-from inductor_bench.workflows.kernels.check_texts import check_texts, roles_of
-from inductor_bench.workflows.kernels.edit_files import find_run_kernel, is_edit_file, run_edit, unread_places
+from inductor_bench.workflows.kernels.check_texts import check_texts, find_buffer_roles
+from inductor_bench.workflows.kernels.edit_files import find_run_kernel, find_unread_places, is_edit_file, run_edit
 
 RED = "triton_red_fused_gelu_native_layer_norm_0"
 
@@ -76,8 +76,8 @@ class Runner:
 def benchmark_compiled_module(times=10):
     return buf2
 """
-    assert unread_places(text, "triton_poi_fused_0") == {0, 3}
-    assert unread_places(text, "triton_poi_fused_1") == frozenset()
+    assert find_unread_places(text, "triton_poi_fused_0") == {0, 3}
+    assert find_unread_places(text, "triton_poi_fused_1") == frozenset()
 
 
 def test_a_changed_cpp_kernel_is_checked_with_the_flags_of_the_original(runs: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_triton_kernel_is_written_with_its_roof_and_the_same_in_pytorch(runs: 
         "The function reference below computes the same",
     )
     edit = read_edit(tmp_path / "mine.py")
-    assert roles_of(edit).output_only == (4, 5)
+    assert find_buffer_roles(edit).output_only == (4, 5)
     assert (
         "def reference(in_out_ptr0, in_ptr0, in_ptr1, in_ptr2, out_ptr0, out_ptr1, xnumel, r0_numel):" in edit.reference
     )

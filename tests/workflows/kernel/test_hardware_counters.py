@@ -13,16 +13,16 @@ import torch
 from inline import make
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.devices.hardware_counters import metrics_for, read_counters
+from inductor_bench.devices.hardware_counters import list_metrics, read_counters
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.retune import HardwareCounters, MeasuredKernel
 from inductor_bench.records.run import Environment
-from inductor_bench.report.kernel_document import counter_words, measured_document
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.kernel_document import describe_counters, make_measured_document
+from inductor_bench.report.terminal import render_text
 from inductor_bench.source.harness import common
 from inductor_bench.source.harness.operator_main import Operator, run_operator
 from inductor_bench.source.harness.triton_main import TritonKernel
-from inductor_bench.source.standalone_header import harness_text
+from inductor_bench.source.standalone_header import write_harness
 from inductor_bench.workflows.kernel import KernelOutcome
 from inductor_bench.workflows.kernels.kernel_session import _PROGRAM_ERROR, NsightCompute
 from inductor_bench.workflows.kernels.kernel_timing import advise
@@ -100,7 +100,7 @@ def test_what_was_not_counted_is_absent() -> None:
 
 
 def test_only_hopper_is_asked_for_what_only_hopper_has() -> None:
-    asked = {capability: set(metrics_for(capability)) for capability in ("8.0", "9.0", "10.0", None)}
+    asked = {capability: set(list_metrics(capability)) for capability in ("8.0", "9.0", "10.0", None)}
     assert asked["9.0"] - asked["8.0"] == {STALL.format("gmma")}
     assert asked["8.0"] == asked["10.0"] == asked[None] > set(METRICS)
 
@@ -142,7 +142,7 @@ def test_it_profiles_the_file_and_its_counters_are_those_of_the_kernel(tmp_path:
     assert found.counters.dram_bytes == 8392704 + 4194304
     words = asked.read_text().splitlines()
     assert words[0] == "C" and words[-3:] == ["/a venv/bin/python", str(file), "--profile"]
-    assert {"--csv", "raw", "off", "none", ",".join(metrics_for("9.0"))} <= set(words)
+    assert {"--csv", "raw", "off", "none", ",".join(list_metrics("9.0"))} <= set(words)
 
 
 @pytest.mark.parametrize(
@@ -204,15 +204,15 @@ def test_the_table_shows_what_was_counted_beside_the_estimate(file: Path) -> Non
         1, 12e6, 0.405, 0.6125, {"long_scoreboard": 0.75, "gmma": 0.1, "misc": 0.05, "wait": 0.04}
     )
     counted = kernel(file, counters=counters, moved_bytes=10_000_000, occupancy=0.75, clock_mhz=1980.0)
-    assert list(counter_words(counted)) == [
+    assert list(describe_counters(counted)) == [
         "12.0 MB DRAM (1.20 of the estimate)",
         "40% of DRAM throughput",
         "61% achieved occupancy",
         "warps wait for global memory 75%, other warps of a matrix product 10%, misc 5%",
     ]
-    text = document_text(measured_document(KernelOutcome((counted,), Environment())), 120)
+    text = render_text(make_measured_document(KernelOutcome((counted,), Environment())), 120)
     assert "counted: 12.0 MB DRAM" in text and "75% occupancy · 1,980 MHz" in text
-    assert list(counter_words(replace(counted, counters=None))) == []
+    assert list(describe_counters(replace(counted, counters=None))) == []
 
 
 # The option of the files
@@ -263,6 +263,6 @@ def test_a_library_call_is_made_once_while_the_profiler_looks(
 
 
 def test_files_with_the_option_are_known_by_their_text() -> None:
-    assert '"--profile"' in harness_text("common.py")
+    assert '"--profile"' in write_harness("common.py")
     assert common.read_options("", [], on_gpu=True).profile is False
     assert not hasattr(common.read_options("", []), "profile")

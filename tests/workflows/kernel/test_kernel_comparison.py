@@ -35,9 +35,9 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import Pairing, TimedPair
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import Config, MeasuredKernel, Ratio, Tuning
-from inductor_bench.report.kernel_document import compared_document, explain_difference
-from inductor_bench.report.terminal import document_text
-from inductor_bench.source.standalone_header import takes_alike
+from inductor_bench.report.kernel_document import explain_difference, make_compared_document
+from inductor_bench.report.terminal import render_text
+from inductor_bench.source.standalone_header import has_like_arguments
 from inductor_bench.workflows.kernels import kernel_comparison
 from inductor_bench.workflows.kernels.kernel_comparison import find_config_conflict
 
@@ -197,9 +197,9 @@ def test_launches_with_the_same_tensors_take_alike() -> None:
     tensor = {"kind": "tensor", "tensor": {"storage": 0, "shape": [4]}}
     launch: dict[str, Any] = {"kernel": "relu_3", "calls": 1, "storages": [{"size_bytes": 16}], "arguments": [tensor]}
     renamed = {**launch, "kernel": "relu_5", "calls": 2, "arguments": [tensor, {"kind": "int", "integer": 4}]}
-    assert takes_alike(launch, renamed)
-    assert not takes_alike(launch, {**launch, "storages": [{"size_bytes": 32}]})
-    assert not takes_alike(launch, {**launch, "arguments": [tensor, tensor]})
+    assert has_like_arguments(launch, renamed)
+    assert not has_like_arguments(launch, {**launch, "storages": [{"size_bytes": 32}]})
+    assert not has_like_arguments(launch, {**launch, "arguments": [tensor, tensor]})
 
 
 def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
@@ -229,7 +229,7 @@ def test_whose_merit_it_is(whole: tuple[float, str], code: tuple[float, str], wo
 
 
 def shown(found: TimedPair, width: int = 80) -> str:
-    lines = document_text(compared_document(found), width).splitlines()
+    lines = render_text(make_compared_document(found), width).splitlines()
     assert [line for line in lines if len(line) > width] == []
     return "\n".join(lines)
 

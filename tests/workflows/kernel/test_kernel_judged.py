@@ -15,10 +15,10 @@ from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import MeasuredKernel
 from inductor_bench.records.run import Environment, Peaks
-from inductor_bench.report.kernel_document import measured_document
-from inductor_bench.report.terminal import document_text
+from inductor_bench.report.kernel_document import make_measured_document
+from inductor_bench.report.terminal import render_text
 from inductor_bench.store import codec
-from inductor_bench.store.files import sha256_of_file, write_json
+from inductor_bench.store.files import hash_file, write_json
 from inductor_bench.workflows.kernel import KernelOutcome
 from inductor_bench.workflows.kernels.kernel_timing import judge_times, measure_file
 
@@ -66,7 +66,7 @@ def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path
     rows = []
     for file in files:
         file.write_text("RECORDED = {}\n")
-        sha256 = sha256_of_file(file)
+        sha256 = hash_file(file)
         rows.append(ExtractedKernel(file.stem, "0" * 16, Category.CPP, "forward", 1, 1e-4, file.name, sha256=sha256))
     write_json(tmp_path / "kernels.json", codec.encode(tuple(rows)))
     files[1].write_text("RECORDED = {}  # edited\n")
@@ -82,7 +82,7 @@ def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path
 
 def test_the_time_in_the_model_is_said_to_be_of_the_kernel_as_it_was() -> None:
     def facts(kernel: MeasuredKernel) -> str:
-        return document_text(measured_document(KernelOutcome((kernel,), Environment())), 120)
+        return render_text(make_measured_document(KernelOutcome((kernel,), Environment())), 120)
 
     in_model = change(KERNEL, calls=1, in_model_s=6.12e-5)
     assert "· 61.2 µs in the model\n" in facts(in_model)

@@ -11,7 +11,7 @@ import pytest
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.retune import MeasuredKernel, Timing
 from inductor_bench.source.harness import timing_cpu
-from inductor_bench.workflows.kernels.kernel_timing import advise, busy_notes
+from inductor_bench.workflows.kernels.kernel_timing import advise, list_busy_notes
 
 STEADY = summarize([1e-3 + number * 1e-7 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
 IDLE = "2 threads; cold: 9 copies in turn, evicted before"
@@ -41,7 +41,7 @@ def test_nothing_is_said_of_a_good_measurement() -> None:
 @pytest.mark.parametrize(
     ("measured", "why"),
     [
-        (kernel(checked=False, message="output 0: 3 NaNs"), "not those of the reference: output 0: 3 NaNs"),
+        (kernel(checked=False, message="output 0: 3 NaNs"), "differ from the reference: output 0: 3 NaNs"),
         (kernel(checked=None, message="its outputs hold NaNs"), "its outputs hold NaNs"),
         (kernel(method=f"{IDLE}; unreliable: the machine is busy"), "unreliable: the machine is busy"),
         (kernel(summarize([1e-3 * 1.02**number for number in range(12)])), "the cold time rose by 17%"),
@@ -55,12 +55,12 @@ def test_one_thing_is_said_of_what_is_wrong(measured: MeasuredKernel, why: str) 
 
 
 def test_a_busy_machine_is_said_to_decide_on_threads() -> None:
-    assert busy_notes(AXES, IDLE, load=2.4, processors=2) == []
-    (note,) = busy_notes(AXES, IDLE, load=3.3, processors=2)
+    assert list_busy_notes(AXES, IDLE, load=2.4, processors=2) == []
+    (note,) = list_busy_notes(AXES, IDLE, load=3.3, processors=2)
     assert "load 3.3 on 2 CPUs: which threads and schedule won says nothing about an idle one" in note
-    (note,) = busy_notes(AXES, f"{IDLE}; unreliable: the machine is busy, threads waited", load=0.1, processors=2)
+    (note,) = list_busy_notes(AXES, f"{IDLE}; unreliable: the machine is busy, threads waited", load=0.1, processors=2)
     assert note.startswith("the machine is busy, threads waited: which threads")
-    assert busy_notes({"flags": AXES["flags"]}, IDLE, load=9.0, processors=2) == []
+    assert list_busy_notes({"flags": AXES["flags"]}, IDLE, load=9.0, processors=2) == []
 
 
 def test_threads_that_wait_or_a_load_make_the_times_unreliable(monkeypatch: pytest.MonkeyPatch) -> None:

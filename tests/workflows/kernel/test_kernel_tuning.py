@@ -55,7 +55,7 @@ from inductor_bench.records.retune import MeasuredKernel, Tuning
 from inductor_bench.store.lock import TURN
 from inductor_bench.workflows.kernel import list_configs
 from inductor_bench.workflows.kernels import kernel_session, kernel_timing
-from inductor_bench.workflows.kernels.kernel_session import failure_of
+from inductor_bench.workflows.kernels.kernel_session import make_failure
 from inductor_bench.workflows.kernels.kernel_timing import tune as tune_files
 
 GREETING = Pretend(ARCHITECTURES["sm_90"])
@@ -214,7 +214,7 @@ def test_only_what_another_search_would_find_too_is_no_choice(statuses: tuple[st
     others = [Candidate({}, number, status=status, reason="out of memory") for number, status in enumerate(statuses)]
     error = make_no_verdict_error("max", others)
     assert isinstance(error, NoCandidatesError) == lasts
-    assert (failure_of(Path("k.py"), error).kind == NO_CANDIDATES) == lasts
+    assert (make_failure(Path("k.py"), error).kind == NO_CANDIDATES) == lasts
 
 
 def test_another_failure_is_one(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
 def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
     gpus: tuple[str, ...], library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: gpus)
-    monkeypatch.setattr(kernel_session, "usable_cores", lambda: 16)
+    monkeypatch.setattr(kernel_session, "list_visible_gpus", lambda: gpus)
+    monkeypatch.setattr(kernel_session, "count_usable_cores", lambda: 16)
     bench = Bench(tmp_path, {})
     workers = bench.timing_workers(9, {NVIDIA.type}, library=library)
     looked = [TellEnvironment, FindDeviceUse, TellArchitecture]
@@ -270,7 +270,7 @@ def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
 def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(kernel_session, "list_visible_gpus", lambda: ("0",))
     for cores, memory, kernels, expected in (
         (16, 140, 9, 3),
         (8, 140, 9, 2),
@@ -279,7 +279,7 @@ def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
         (16, 8, 9, 1),
         (16, 140, 1, 1),
     ):
-        monkeypatch.setattr(kernel_session, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(kernel_session, "count_usable_cores", lambda cores=cores: cores)
         bench = Bench(tmp_path, {})
         device = replace(bench.environment.device, accelerator_memory_bytes=memory << 30)
         bench.environment = replace(bench.environment, device=device)
@@ -290,7 +290,7 @@ def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
 def test_what_the_first_worker_could_not_say_is_not_asked_while_it_times(
     failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(kernel_session, "list_visible_gpus", lambda: ("0",))
     bench = Bench(tmp_path, {FindDeviceUse: failure, TellArchitecture: failure})
     bench.timing_workers(9, {NVIDIA.type})
     asked = len(bench.requests)
@@ -301,8 +301,8 @@ def test_what_the_first_worker_could_not_say_is_not_asked_while_it_times(
 
 
 def test_workers_that_time_take_turns_at_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: ("0",))
-    monkeypatch.setattr(kernel_session, "usable_cores", lambda: 12)
+    monkeypatch.setattr(kernel_session, "list_visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(kernel_session, "count_usable_cores", lambda: 12)
     bench = Bench(tmp_path, {})
     bench.start_ahead([written(tmp_path, f"k{number}", "") for number in range(5)])
     assert bench.started[:3] == ["measure", "measure-1", "measure-2"]

@@ -12,7 +12,7 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import ModeComparison, ModeProcess
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.modes import folder_of, is_list, run_list
+from inductor_bench.workflows.modes import choose_folder, is_list, run_list
 from inductor_bench.workflows.modules.module_measurements import Survey
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner
@@ -97,7 +97,7 @@ def test_an_interrupted_list_has_what_was_measured(
 def test_a_list_is_known_by_its_name() -> None:
     assert is_list(BreakdownRequest("a.yaml")) and is_list(BreakdownRequest("a.txt"))
     assert not is_list(BreakdownRequest("a.py")) and not is_list(BreakdownRequest(arguments=("a.txt",)))
-    assert folder_of(BreakdownRequest("lists/a.txt")) == Path("modes/a")
+    assert choose_folder(BreakdownRequest("lists/a.txt")) == Path("modes/a")
 
 
 def test_a_list_that_is_missing_is_refused(ran: list[BreakdownRequest]) -> None:

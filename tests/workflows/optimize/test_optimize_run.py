@@ -32,9 +32,9 @@ from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
 from inductor_bench.workflows.apply import read_environment
 from inductor_bench.workflows.modules import program_run
-from inductor_bench.workflows.modules.program_run import named_python
+from inductor_bench.workflows.modules.program_run import name_python
 from inductor_bench.workflows.modules.targets import resolve_target
-from inductor_bench.workflows.optimize import limit_of, look, run_optimize
+from inductor_bench.workflows.optimize import find_limit, look, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
 
@@ -157,7 +157,7 @@ def test_a_result_that_was_not_run_from_the_start_says_so_and_a_longer_command_r
     assert caveat not in capsys.readouterr().out + (place / "README.md").read_text()
     assert {plan.purpose for plan in program.asked[len(first) :]} == {CONFIRM}
     found = OptimizationFolder(place).load()
-    assert (found.searched_s, found.budget_s, limit_of(found)) == (230.0, 600.0, None)
+    assert (found.searched_s, found.budget_s, find_limit(found)) == (230.0, 600.0, None)
     run_optimize(request(run, budget_s=3000.0), Silent())
     found = OptimizationFolder(place).load()
     assert found.searched_s is None and len(found.tried) > 1, "then it goes on with the other rows"
@@ -223,7 +223,7 @@ def test_a_run_whose_figures_do_not_count_is_said_to_be_one(
     monkeypatch.setattr(Silent, "note", lambda self, text: notes.append(text))
     run_optimize(request(run), Silent())
     assert not any("others disturbed" in note for note in notes)
-    monkeypatch.setattr(optimize, "disturbed_step", lambda run: "other processes had 48% of the time of 2 cores")
+    monkeypatch.setattr(optimize, "find_disturbed_step", lambda run: "other processes had 48% of the time of 2 cores")
     run_optimize(OptimizeRequest(program=BreakdownRequest(str(run), force=True)), Silent())
     assert any("from a step that other processes disturbed: other processes had 48%" in note for note in notes)
 
@@ -342,12 +342,12 @@ def test_the_first_python_on_the_path_needs_no_name(
     own = str(tmp_path / "own" / "python")
     monkeypatch.setattr(program_run, "default_python", lambda: own)
     monkeypatch.setenv("PATH", f"{tmp_path / 'own'}:{tmp_path / 'other'}")
-    assert named_python(asked) == named
+    assert name_python(asked) == named
     monkeypatch.setenv("PATH", f"{tmp_path / 'other'}:{tmp_path / 'own'}")
     by_default = asked.kind == "script" and not asked.python
-    assert named_python(asked) == (own if by_default else named)
+    assert name_python(asked) == (own if by_default else named)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert named_python(asked) == (own if by_default else named)
+    assert name_python(asked) == (own if by_default else named)
 
 
 def test_settings_need_no_proof_and_the_hint_has_the_programs_command(
@@ -407,16 +407,16 @@ def test_named_gpus_are_used(run: Path, program: DrawnProgram, monkeypatch: pyte
         run_optimize(request(run, devices=("1", "1")), Silent())
     with pytest.raises(UsageError, match="there is no GPU 7"):
         run_optimize(request(run, devices=("1", "7")), Silent())
-    monkeypatch.setattr(optimize, "gpu_models", lambda gpus: ("H100", "A100"))
+    monkeypatch.setattr(optimize, "list_gpu_models", lambda gpus: ("H100", "A100"))
     with pytest.raises(UsageError, match="different models"):
         run_optimize(request(run, devices=("0", "1")), Silent())
 
 
 def test_the_program_sees_no_other_gpu(run: Path) -> None:
-    asked = optimize.with_devices(request(run, devices=()))
+    asked = optimize.choose_devices(request(run, devices=()))
     assert asked.program.variables == ()
     with pytest.raises(UsageError, match="there is no GPU 0"):
-        optimize.with_devices(request(run, devices=("0",)))
+        optimize.choose_devices(request(run, devices=("0",)))
 
 
 @pytest.mark.parametrize("device", [None, "cuda:1"])
@@ -444,7 +444,7 @@ def test_a_program_with_all_gpus_runs_one_trial_at_a_time(
         ranks = tuple(replace(found.program.ranks[0], rank=rank) for rank in range(2))
         folder.save(replace(found, program=replace(found.program, ranks=ranks)))
     elif kind == "models":
-        monkeypatch.setattr(optimize, "gpu_models", lambda gpus: ("H100", "A100"))
+        monkeypatch.setattr(optimize, "list_gpu_models", lambda gpus: ("H100", "A100"))
     assert {trial.gpu for trial in run_optimize(request(run), Silent()).found.trials} == {""}
 
 

@@ -11,8 +11,13 @@ import pytest
 from tried_programs import optimization, two_winners
 
 from inductor_bench.records.optimization import NOT_YET, ProgramSetting
-from inductor_bench.report.optimization_document import headline
-from inductor_bench.workflows.optimizing.optimized_files import diff_of, lines_of, module_text, page_text
+from inductor_bench.report.optimization_document import write_headline
+from inductor_bench.workflows.optimizing.optimized_files import (
+    write_apply_module,
+    write_lines_to_paste,
+    write_readme,
+    write_settings_diff,
+)
 
 SETTINGS = (
     ProgramSetting("inductor", "triton.cudagraphs", "True"),
@@ -61,7 +66,7 @@ print(json.dumps({
 
 
 def test_the_module_applies_all_settings_without_this_tool(tmp_path: Path) -> None:
-    (tmp_path / "apply.py").write_text(module_text(optimization(two_winners()), SETTINGS))
+    (tmp_path / "apply.py").write_text(write_apply_module(optimization(two_winners()), SETTINGS))
     (tmp_path / "check.py").write_text(CHECK)
     assert "inductor_bench" not in (tmp_path / "apply.py").read_text()
     ended = forking_python.run([str(tmp_path / "check.py"), str(tmp_path)])
@@ -131,7 +136,7 @@ def test_functions_and_optimizers_are_compiled_by_the_module_alone(tmp_path: Pat
         ProgramSetting("function", "torch.nn.functional.cross_entropy", "True"),
         ProgramSetting("optimizer", "compiled", "True"),
     ]
-    (tmp_path / "apply.py").write_text(module_text(optimization(two_winners()), settings))
+    (tmp_path / "apply.py").write_text(write_apply_module(optimization(two_winners()), settings))
     ended = forking_python.run([str(program)])
     assert ended.returncode == 0, ended.stderr
     compiled, rate, sums, profile = json.loads(ended.stdout.splitlines()[-1])
@@ -141,12 +146,12 @@ def test_functions_and_optimizers_are_compiled_by_the_module_alone(tmp_path: Pat
 
 def test_a_hostile_title_stays_a_text() -> None:
     found = optimization(two_winners(), title='x"""\nimport os\n"""')
-    names = [line for line in module_text(found, ()).splitlines() if line.startswith("import")]
+    names = [line for line in write_apply_module(found, ()).splitlines() if line.startswith("import")]
     assert names == [f"import {name}" for name in ("functools", "gc", "importlib", "inspect", "os", "sys", "types")]
 
 
 def test_each_setting_has_a_line() -> None:
-    lines = list(lines_of(SETTINGS))
+    lines = list(write_lines_to_paste(SETTINGS))
     for words in (
         "config.triton.cudagraphs = True",
         "benchmark = True",
@@ -167,7 +172,9 @@ def test_each_setting_has_a_line() -> None:
 def test_a_file_is_changed_only_if_each_setting_has_a_place_in_it(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import torch\n\nmodel = torch.compile(net)\noptimizer = torch.optim.SGD(p, 0.1)\n")
-    text = diff_of(file, [one for one in SETTINGS if one.kind in ("inductor", "torch", "optimizer", "compile")])
+    text = write_settings_diff(
+        file, [one for one in SETTINGS if one.kind in ("inductor", "torch", "optimizer", "compile")]
+    )
     for line in (
         "+torch._inductor.config.triton.cudagraphs = True",
         "+torch.backends.cudnn.benchmark = True",
@@ -176,7 +183,7 @@ def test_a_file_is_changed_only_if_each_setting_has_a_place_in_it(tmp_path: Path
         "+optimizer = torch.optim.SGD(p, 0.1, fused=True)",
     ):
         assert line in text.splitlines()
-    assert diff_of(file, SETTINGS) == "" and diff_of(tmp_path / "gone.py", SETTINGS[:1]) == ""
+    assert write_settings_diff(file, SETTINGS) == "" and write_settings_diff(tmp_path / "gone.py", SETTINGS[:1]) == ""
 
 
 PROGRAM = """import torch
@@ -216,31 +223,33 @@ def test_functions_get_a_decorator_in_their_files_and_an_optimizer_a_compiled_st
         ProgramSetting("function", "torch.nn.functional.mse_loss", "True"),
         ProgramSetting("optimizer", "compiled", "True"),
     ]
-    text = diff_of(file, settings)
+    text = write_settings_diff(file, settings)
     assert "+@torch.compile\n+def loss_of" in text and "@torch.no_grad()\n+    @torch.compile\n" in text
     assert "+compiled_mse_loss = torch.compile(torch.nn.functional.mse_loss)" in text
     assert "+    return compiled_mse_loss(outputs, targets)\n" in text
     assert "--- a/app/layers.py\n" in text
     call = "optimizer = torch.optim.AdamW(p, torch.tensor(1e-3), foreach={}{})"
     assert f"+{call.format(True, ', capturable=True')}\n" in text
-    assert f"+{call.format(False, '')}\n" in diff_of(file, settings, on_host=True)
+    assert f"+{call.format(False, '')}\n" in write_settings_diff(file, settings, on_host=True)
     compiled = "torch.compile(type(optimizer).step, options={'triton.cudagraphs': False})"
     assert f"+optimizer.step = {compiled}.__get__(optimizer)\n" in text
-    assert any("@torch.compile  # above def loss_of, which has line 7" in line for line in lines_of(settings))
-    assert diff_of(file, [ProgramSetting("function", f"{file}:7:missing", "True")]) == ""
+    assert any(
+        "@torch.compile  # above def loss_of, which has line 7" in line for line in write_lines_to_paste(settings)
+    )
+    assert write_settings_diff(file, [ProgramSetting("function", f"{file}:7:missing", "True")]) == ""
 
 
 def test_private_modules_of_torch_are_imported_before_they_are_set() -> None:
     budget = ProgramSetting("torch", "torch._functorch.config.activation_memory_budget", "0.5")
     lines = ["import torch._functorch.config", "torch._functorch.config.activation_memory_budget = 0.5"]
-    assert list(lines_of([budget])) == lines
+    assert list(write_lines_to_paste([budget])) == lines
 
 
 @pytest.mark.parametrize("text", ["import torch\nx = 1\n", "import torch\ntorch.optim.SGD(a)\ntorch.optim.SGD(b)\n"])
 def test_a_file_without_one_clear_call_is_left_alone(text: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(text)
-    assert diff_of(file, [SETTINGS[3]]) == ""
+    assert write_settings_diff(file, [SETTINGS[3]]) == ""
 
 
 FUSED, COMPILED = (ProgramSetting("optimizer", name, "True") for name in ("fused", "compiled"))
@@ -256,35 +265,41 @@ FUSED, COMPILED = (ProgramSetting("optimizer", name, "True") for name in ("fused
     ],
 )
 def test_the_lines_name_the_optimizers_of_the_program(optimizers: tuple[str, ...], lines: list[str]) -> None:
-    assert list(lines_of([FUSED], optimizers)) == lines
+    assert list(write_lines_to_paste([FUSED], optimizers)) == lines
 
 
 def test_only_what_can_count_on_the_device_is_told_to() -> None:
-    first, *_ = lines_of([COMPILED], ("torch.optim.SGD",))
+    first, *_ = write_lines_to_paste([COMPILED], ("torch.optim.SGD",))
     assert first == "optimizer = torch.optim.SGD(…, lr=torch.tensor(…))"
-    first, *_ = lines_of([COMPILED], ("torch.optim.Adam",))
+    first, *_ = write_lines_to_paste([COMPILED], ("torch.optim.Adam",))
     assert first.startswith("optimizer = torch.optim.Adam(…, lr=torch.tensor(…), capturable=True)")
 
 
 def test_calls_of_other_optimizers_than_the_programs_stay(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import torch\na = torch.optim.Adam(p)\nb = torch.optim.AdamW(p)\n")
-    added = [line for line in diff_of(file, [FUSED], ["torch.optim.Adam"]).splitlines() if line.startswith("+")]
+    added = [
+        line for line in write_settings_diff(file, [FUSED], ["torch.optim.Adam"]).splitlines() if line.startswith("+")
+    ]
     assert added == ["+++ b/train.py", "+a = torch.optim.Adam(p, fused=True)"]
-    assert diff_of(file, [FUSED], ["torch.optim.SGD"]) == diff_of(file, [FUSED], ["MyAdam"]) == ""
+    assert (
+        write_settings_diff(file, [FUSED], ["torch.optim.SGD"]) == write_settings_diff(file, [FUSED], ["MyAdam"]) == ""
+    )
 
 
 def test_the_page_names_the_diff_only_if_there_is_one(tmp_path: Path) -> None:
     found = optimization(two_winners())
-    assert "settings.diff" not in page_text(found, [FUSED], tmp_path)
-    assert "settings.diff" in page_text(found, [FUSED], tmp_path, has_diff=True)
+    assert "settings.diff" not in write_readme(found, [FUSED], tmp_path)
+    assert "settings.diff" in write_readme(found, [FUSED], tmp_path, has_diff=True)
 
 
 def test_the_page_and_the_module_say_what_the_first_line_of_the_screen_says(tmp_path: Path) -> None:
     found = optimization(two_winners())
-    said = headline(found).partition(". 5 settings tried")[0]
+    said = write_headline(found).partition(". 5 settings tried")[0]
     assert " a step if you run the program with these settings (" in said
-    assert page_text(found, [FUSED], tmp_path).splitlines()[2] == f"{said}."
-    assert f"{said}." in module_text(found, [FUSED])
+    assert write_readme(found, [FUSED], tmp_path).splitlines()[2] == f"{said}."
+    assert f"{said}." in write_apply_module(found, [FUSED])
     open_result = replace(found, winner=replace(found.winner, alone=None, from_start=NOT_YET))
-    assert page_text(open_result, [FUSED], tmp_path).splitlines()[2].endswith("not yet run from the program's start.")
+    assert (
+        write_readme(open_result, [FUSED], tmp_path).splitlines()[2].endswith("not yet run from the program's start.")
+    )

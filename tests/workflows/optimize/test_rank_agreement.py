@@ -16,7 +16,7 @@ from inductor_bench.messages.variant_requests import TRIED, TriedVariants, Varia
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import FAILED, PLACEBO, RANKS, Trial
 from inductor_bench.store import codec
-from inductor_bench.workflows.optimizing.rank_agreement import disagreement_of
+from inductor_bench.workflows.optimizing.rank_agreement import describe_disagreement
 from inductor_bench.workflows.optimizing.tried_program import read_trial
 
 SAMPLES = tuple(VariantSample(place % 2, 0.01, place) for place in range(8))
@@ -30,8 +30,8 @@ def rank(number: int | None, **fields: object) -> TriedVariants:
 
 
 def test_ranks_that_are_equally_far_agree() -> None:
-    assert disagreement_of([rank(0), rank(1)]) == ""
-    assert disagreement_of([]) == "" and disagreement_of([rank(None, ranks=1, world=1)]) == ""
+    assert describe_disagreement([rank(0), rank(1)]) == ""
+    assert describe_disagreement([]) == "" and describe_disagreement([rank(None, ranks=1, world=1)]) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_ranks_that_are_equally_far_agree() -> None:
     ],
 )
 def test_ranks_that_are_not_equally_far_are_seen(other: TriedVariants, said: str) -> None:
-    assert said in disagreement_of([rank(0), other])
+    assert said in describe_disagreement([rank(0), other])
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,17 @@ def test_ranks_that_are_not_equally_far_are_seen(other: TriedVariants, said: str
     ids=["pipeline", "early", "late", "none"],
 )
 def test_numbers_of_collectives_that_cannot_be_compared_say_nothing(collectives: tuple[tuple[int, int], ...]) -> None:
-    assert disagreement_of([rank(0), rank(1, collectives=collectives)]) == ""
+    assert describe_disagreement([rank(0), rank(1, collectives=collectives)]) == ""
 
 
 def test_ranks_that_are_missing_or_elsewhere_are_seen() -> None:
-    assert disagreement_of([rank(0)]).startswith("only 1 of 2 ranks ran steps")
-    assert disagreement_of([rank(0, world=8), rank(1, world=8)]).startswith("6 of 8 ranks run on other machines")
+    assert describe_disagreement([rank(0)]).startswith("only 1 of 2 ranks ran steps")
+    assert describe_disagreement([rank(0, world=8), rank(1, world=8)]).startswith("6 of 8 ranks run on other machines")
     alone = [replace(rank(None, ranks=1, world=1), pid=pid) for pid in (1, 2)]
-    assert disagreement_of(alone).startswith("2 processes exchange data and have no LOCAL_RANK")
-    assert disagreement_of([replace(one, collectives=()) for one in alone]) == "", "they are programs of their own"
+    assert describe_disagreement(alone).startswith("2 processes exchange data and have no LOCAL_RANK")
+    assert describe_disagreement([replace(one, collectives=()) for one in alone]) == "", (
+        "they are programs of their own"
+    )
 
 
 def test_no_result_is_claimed_where_ranks_disagree(tmp_path: Path) -> None:

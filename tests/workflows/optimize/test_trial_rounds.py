@@ -22,7 +22,7 @@ from inductor_bench.records.optimization import PLACEBO, Trial, TrialVariant
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows.optimizing.trial_rounds import TrialRounds, error_of_gpu
+from inductor_bench.workflows.optimizing.trial_rounds import TrialRounds, find_gpu_error
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
 
@@ -141,9 +141,9 @@ def test_the_only_device_is_not_left() -> None:
 
 def test_a_variant_that_took_the_blame_for_its_device_is_seen() -> None:
     blamed = Trial("1", "screen", True, ("a",), (TrialVariant("a", failure=ECC),))
-    assert error_of_gpu(blamed) == ECC
+    assert find_gpu_error(blamed) == ECC
     other = TrialVariant("a", failure="CUDA error: an illegal memory access was encountered")
-    assert error_of_gpu(replace(blamed, variants=(other,))) == ""
+    assert find_gpu_error(replace(blamed, variants=(other,))) == ""
 
 
 @pytest.mark.parametrize("looks", [99, 1])

@@ -40,11 +40,11 @@ from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.optimizing.tried_program import (
     ProgramTrials,
     VariantWatch,
-    culprit_of,
+    find_culprit,
+    list_variables,
+    parse_value,
     read_trial,
     request_of,
-    value_of,
-    variables_of,
 )
 from inductor_bench.workflows.progress import Silent
 
@@ -85,9 +85,9 @@ def test_a_request_has_the_values_that_python_means() -> None:
 
 
 def test_values_and_variables() -> None:
-    assert [value_of(text) for text in ("True", "1", "'a'", "a b")] == [True, 1, "a", "a b"]
+    assert [parse_value(text) for text in ("True", "1", "'a'", "a b")] == [True, 1, "a", "a b"]
     setting = ProgramSetting(ENVIRONMENT, "OMP_NUM_THREADS", "'8'")
-    assert variables_of([TrialCandidate("a", (setting, *GRAPHS.settings))]) == {"OMP_NUM_THREADS": "8"}
+    assert list_variables([TrialCandidate("a", (setting, *GRAPHS.settings))]) == {"OMP_NUM_THREADS": "8"}
 
 
 def test_steps_belong_to_their_variants(tmp_path: Path) -> None:
@@ -211,4 +211,4 @@ def test_a_watch_waits_for_all_processes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_original_is_no_culprit() -> None:
-    assert [culprit_of(line) for line in ("-", "original runs", "a+b compiles", "")] == ["", "", "a+b", ""]
+    assert [find_culprit(line) for line in ("-", "original runs", "a+b compiles", "")] == ["", "", "a+b", ""]

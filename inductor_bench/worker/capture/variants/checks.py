@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from ....devices.protocol import CPU
-from ....devices.table import DEVICES, device_of
+from ....devices.table import DEVICES, find_device
 from ....messages.variant_requests import INCOMPARABLE, ORIGINAL, CheckedCallable
 from ....records.optimization import PLACEBO
-from ...device.runtimes import runtime_of
+from ...device.runtimes import find_runtime
 from ...upstream.graph_variants import without_compiled_autograd
 from ...upstream.inductor import clone_input
-from ..output_comparison import TF32_TOLERANCE, are_meaningless, tolerance_of
-from ..pin_comparison import NO_NUMBERS, TF32_EPS, Rounding, round_otherwise, worst_tensor
-from ..step_measurement import words_of
+from ..output_comparison import TF32_TOLERANCE, are_meaningless, find_tolerance
+from ..pin_comparison import NO_NUMBERS, TF32_EPS, Rounding, find_worst_tensor, round_otherwise
+from ..step_measurement import describe_error
 from .settings import TorchChange, VariantSettings
 from .turns import Turns, VariantGraph
 
@@ -45,9 +45,9 @@ class GraphCheck:
         self.kept = {place: clone_input(self._arguments[place]) for place in self._changing()}
         """The old values of the inputs that it may change, by their places."""
         kinds = {value.device.type for value in self._arguments if isinstance(value, torch.Tensor)}
-        others = [kind for kind in DEVICES if kind in kinds and not device_of(kind).runs_on_host]
+        others = [kind for kind in DEVICES if kind in kinds and not find_device(kind).runs_on_host]
         self.runs_on_host = not others
-        self._runtime = runtime_of(others[0] if others else CPU.type)
+        self._runtime = find_runtime(others[0] if others else CPU.type)
         self.labels: list[str] = []
         """What each value of a run is."""
         self.gradients = 0
@@ -126,21 +126,21 @@ class GraphCheck:
         found = [value for value in outputs if isinstance(value, torch.Tensor) and value.requires_grad]
         if not found or not leaves:
             return {}
-        seeds = [_seed(value) for value in found]
+        seeds = [_seed_generator(value) for value in found]
         made = torch.autograd.grad(found, list(leaves.values()), seeds, allow_unused=True)
         return dict(zip(leaves, map(_copy_of, made), strict=True))
 
     def _restore(self) -> None:
         with torch.no_grad():
             for place, before in self.kept.items():
-                _memory(self._arguments[place].data).copy_(_memory(before))
+                _find_memory(self._arguments[place].data).copy_(_find_memory(before))
 
 
 def _copy_of(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def _memory(value: torch.Tensor) -> torch.Tensor:
+def _find_memory(value: torch.Tensor) -> torch.Tensor:
     """All elements between a tensor's first and last one, each once."""
     if value.numel() == 0:
         return value.reshape(-1)
@@ -148,7 +148,7 @@ def _memory(value: torch.Tensor) -> torch.Tensor:
     return value.as_strided((extent,), (1,), value.storage_offset())
 
 
-def _seed(value: torch.Tensor) -> torch.Tensor:
+def _seed_generator(value: torch.Tensor) -> torch.Tensor:
     """The gradient of an output: the same numbers each time, and a norm of about 1."""
     if value.numel() == 1:
         return torch.ones_like(value)
@@ -160,7 +160,7 @@ def _seed(value: torch.Tensor) -> torch.Tensor:
 def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> list[CheckedCallable]:
     """Compares all variants of a graph that can be, with the inputs of the call that comes next."""
     numbers = [number for number in graph.compiled if not turns.settings[number].failure]
-    reason = _why_not(graph, arguments)
+    reason = _explain_not_compared(graph, arguments)
     if reason:
         return [_not_compared(number, graph, reason) for number in numbers]
     try:
@@ -170,7 +170,7 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
         return [_not_compared(number, graph, "no memory for a copy of its inputs") for number in numbers]
     except Exception as error:  # of the original, with these inputs: nothing is known of the variants
         traceback.print_exc()
-        reason = f"a call with a copy of its inputs failed: {words_of(error)}"
+        reason = f"a call with a copy of its inputs failed: {describe_error(error)}"
         return [_not_compared(number, graph, reason) for number in numbers]
     if are_meaningless(own):
         return [_not_compared(number, graph, NO_NUMBERS) for number in numbers]
@@ -198,17 +198,19 @@ def _check(
         return _not_compared(number, graph, "no memory to run it beside the original")
     except Exception as error:  # whatever a variant raises costs the variant, and not the program
         turns.fail(number, error)
-        return _not_compared(number, graph, f"it failed: {words_of(error)}")
+        return _not_compared(number, graph, f"it failed: {describe_error(error)}")
     if len(values) != len(own):
         reason = f"{len(values)} outputs and gradients instead of {len(own)}"
         return CheckedCallable(number, graph.name, worst=INCOMPARABLE, reason=reason)
-    coarse = coarse_eps(settings)
+    coarse = find_coarse_eps(settings)
     least = max(graph.coarsest_eps, coarse)
     alike = range(len(own) - check.gradients, len(own))
     rounding = Rounding(lambda coarsest: check.run(ORIGINAL, coarsest=max(coarsest, least)), own, alike)
     if settings.slug == PLACEBO:
         again.append(values)
-    worst, place = worst_tensor(graph.name, values, again, own, rounding, _coarse_tolerance if coarse else tolerance_of)
+    worst, place = find_worst_tensor(
+        graph.name, values, again, own, rounding, _find_coarse_tolerance if coarse else find_tolerance
+    )
     excess = min(worst.excess, INCOMPARABLE)
     if worst.unrepeatable and excess <= 1 and worst.tensors <= len(check.kept):  # no output, and no gradient
         return _not_compared(number, graph, "two calls of the original differ by as much: its outputs are random")
@@ -224,22 +226,22 @@ def _check(
     )
 
 
-def coarse_eps(settings: VariantSettings) -> float:
+def find_coarse_eps(settings: VariantSettings) -> float:
     """The distance of 1 to the next number in the type in which a variant may compute products; 0 if they stay."""
     changes = [change for change in settings.changes if isinstance(change, TorchChange)]
     coarse = [change.value for change in changes if any(word in change.path for word in COARSE_SETTINGS)]
     return max((torch.finfo(torch.bfloat16).eps if value == "medium" else TF32_EPS for value in coarse), default=0.0)
 
 
-def _coarse_tolerance(dtype: torch.dtype) -> float:
-    return max(tolerance_of(dtype), TF32_TOLERANCE if dtype.is_floating_point or dtype.is_complex else 0.0)
+def _find_coarse_tolerance(dtype: torch.dtype) -> float:
+    return max(find_tolerance(dtype), TF32_TOLERANCE if dtype.is_floating_point or dtype.is_complex else 0.0)
 
 
 def _not_compared(number: int, graph: VariantGraph, reason: str) -> CheckedCallable:
     return CheckedCallable(number, graph.name, reason=reason, is_compared=False)
 
 
-def _why_not(graph: VariantGraph, arguments: Sequence[Any]) -> str:
+def _explain_not_compared(graph: VariantGraph, arguments: Sequence[Any]) -> str:
     if graph.calls_collectives:
         return "other processes would have to repeat its collectives"
     tensors = [value for value in arguments if isinstance(value, torch.Tensor)]

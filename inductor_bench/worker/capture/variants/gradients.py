@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....records.optimization import StepDigest
-from ...upstream.observing import before_optimizer_steps
+from ...upstream.observing import call_before_optimizer_steps
 
 
 class GradientNotes:
@@ -46,7 +46,7 @@ class GradientNotes:
             return original(tensor, *arguments, **keywords)  # type: ignore[no-untyped-call]
 
         torch.Tensor.backward = backward  # type: ignore[assignment]
-        stop = before_optimizer_steps(self._note)
+        stop = call_before_optimizer_steps(self._note)
 
         def end() -> None:
             stop()
@@ -59,7 +59,7 @@ class GradientNotes:
 
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         with torch.no_grad():
-            norms = [_norm(one.grad) for one in parameters]
+            norms = [_compute_norm(one.grad) for one in parameters]
             losses = [float(one) for one in self._losses]
         self._losses = []
         total = sum(norm**2 for norm in norms) ** 0.5
@@ -69,7 +69,7 @@ class GradientNotes:
             self._end()
 
 
-def _norm(gradient: Any) -> float:
+def _compute_norm(gradient: Any) -> float:
     if gradient is None:
         return 0.0
     values = gradient.coalesce().values() if gradient.is_sparse else gradient

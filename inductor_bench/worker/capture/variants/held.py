@@ -50,9 +50,9 @@ class HeldSettings:
     def _changed(self, keywords: Values, arguments: Values) -> Values:
         """The keywords with a variant's; torch takes a mode or options, and not both."""
         if keywords.get("options") and arguments.get("mode"):
-            from ...upstream.inductor import options_of_mode
+            from ...upstream.inductor import list_options_of_mode
 
-            options = {**options_of_mode(arguments["mode"], keywords.get("dynamic")), **keywords["options"]}
+            options = {**list_options_of_mode(arguments["mode"], keywords.get("dynamic")), **keywords["options"]}
             arguments = {**arguments, "mode": None, "options": options}
         self._apply(COMPILE)
         return {**keywords, **arguments}

@@ -101,7 +101,7 @@ class _SwappedFunction:
         self.compiled = OwnFunction(variants, number, function.__qualname__.replace(".<locals>", ""), copied)
         self._function, self._own, self._copied = function, own, copied
         self._name = f"__inductor_bench_call_{next(_numbers)}__"
-        self._calling = _code_that_calls(self._name, own)
+        self._calling = _make_calling_code(self._name, own)
 
     def make(self) -> Undo:
         """Makes the function call what is compiled."""
@@ -127,10 +127,10 @@ def outer({free}):
         return {name}(*arguments, **keywords)
     return inner
 """
-"""Code with free variables, which are those that a function mentions, even where it never gets to."""
+"""Code with free variables. A function has all free variables that it mentions, even in code that never runs."""
 
 
-def _code_that_calls(name: str, own: types.CodeType) -> types.CodeType:
+def _make_calling_code(name: str, own: types.CodeType) -> types.CodeType:
     """Code that passes all arguments to a global, with the free variables of other code."""
     free = ", ".join(own.co_freevars)
     mention = f"if 0: {free}" if free else "pass"
@@ -144,14 +144,14 @@ def _code_that_calls(name: str, own: types.CodeType) -> types.CodeType:
 def find_functions(place: str) -> Iterator[types.FunctionType]:
     """The functions in memory that a place names: ``FILE:LINE:NAME``, or a dotted path such as that of a module's."""
     if ":" not in place:
-        found = _of_path(place)
+        found = _find_by_path(place)
         if isinstance(found, types.FunctionType):
             yield found
         return
     file, line, name = place.rsplit(":", 2)
     wanted = os.path.realpath(file)
     codes: dict[types.CodeType, bool] = {}
-    for one in {id(one): one for one in _functions(wanted)}.values():
+    for one in {id(one): one for one in _list_functions(wanted)}.values():
         if one.__code__.co_name != name or id(one) in copies:
             continue
         code = one.__code__
@@ -161,7 +161,7 @@ def find_functions(place: str) -> Iterator[types.FunctionType]:
             yield one
 
 
-def _functions(file: str) -> Iterator[types.FunctionType]:
+def _list_functions(file: str) -> Iterator[types.FunctionType]:
     """All functions that the collector knows, and those of modules of a file, which a program may have frozen."""
     yield from (one for one in gc.get_objects() if type(one) is types.FunctionType)
     for module in list(sys.modules.values()):
@@ -179,11 +179,15 @@ def has_line(code: types.CodeType, line: int) -> bool:
     return inside or code.co_firstlineno <= line <= max(lines, default=0)
 
 
-def _of_path(path: str) -> Any:
+def _find_by_path(path: str) -> Any:
     module, _, name = path.rpartition(".")
     found = sys.modules.get(module)
     return (
-        getattr(found, name, None) if found is not None else getattr(_of_path(module), name, None) if module else None
+        getattr(found, name, None)
+        if found is not None
+        else getattr(_find_by_path(module), name, None)
+        if module
+        else None
     )
 
 

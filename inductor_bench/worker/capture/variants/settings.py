@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ....devices.table import device_of
+from ....devices.table import find_device
 from ....messages.variant_requests import ProgramVariant, VariantSwitch
 from ....records.optimization import ALTERNATING, ATTENTION, FUNCTION, INDUCTOR, OPTIMIZER, TORCH
 from ...upstream import graph_variants as upstream
-from ...upstream.observing import before_optimizer_steps
+from ...upstream.observing import call_before_optimizer_steps
 
 Undo = Callable[[], None]
 Values = dict[str, Any]
@@ -46,7 +46,7 @@ class AttentionChange:
 
     def make(self) -> Undo:
         before = upstream.read_attention()
-        upstream.write_attention(upstream.attention_of(self.names))
+        upstream.write_attention(upstream.make_attention_context(self.names))
         return lambda: upstream.write_attention(before)
 
 
@@ -62,7 +62,7 @@ class Optimizers:
 
     def listen(self) -> None:
         """Begins to note them; torch has been imported."""
-        before_optimizer_steps(self._note)
+        call_before_optimizer_steps(self._note)
 
     def _note(self, optimizer: Any) -> None:
         if optimizer in self._known:
@@ -111,7 +111,7 @@ def why_not(optimizer: Any, flags: Values) -> str:
 
 
 COMPILED = "compiled"
-"""The flag of optimizers whose step is compiled; torch has no such key."""
+"""The flag of optimizers whose step is compiled. It is not one of torch's keys."""
 
 NOT_COMPILED = ("SparseAdam", "RAdam", "LBFGS")
 """The optimizers whose steps Dynamo leaves alone."""
@@ -184,7 +184,7 @@ COUNTS = "_inductor_bench_step_counts"
 def flags_of_compiled(optimizer: Any) -> Values:
     """The flags with which an optimizer's step is compiled as a whole: on a device, its counts of steps lie there."""
     kinds = {one.device.type for group in optimizer.param_groups for one in group["params"]}
-    on_host = all(device_of(kind).runs_on_host for kind in kinds)
+    on_host = all(find_device(kind).runs_on_host for kind in kinds)
     return {"fused": False, "foreach": not on_host, "capturable": not on_host}
 
 

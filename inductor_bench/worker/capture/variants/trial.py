@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ....devices.table import device_of
+from ....devices.table import find_device
 from ....messages.observed import CHECKING, SETTLING
 from ....messages.variant_requests import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
 from ....records.evidence import DONE, FAILED, TIMING
 from ...device.machine import Counters, load_since, read_counters
-from ...upstream.graph_variants import count_collectives, counts_of_dynamo
+from ...upstream.graph_variants import count_collectives, read_counts_of_dynamo
 from ..alternation import AlternatingSteps
 from ..boundaries import Boundaries, CalledGraphs
 from ..schedule import StepPlan
-from ..step_measurement import no_steps_yet, number_of, words_of
-from ..step_recording import Moment, has_passed, times_of, wait_for
+from ..step_measurement import describe_error, find_number, make_empty_steps
+from ..step_recording import Moment, compute_times, has_passed, wait_for
 from .gradients import GradientNotes
 from .settings import VariantSettings
 from .turns import Turns
@@ -110,8 +110,8 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
     """
 
     def __init__(self, folder: Path, graphs: CalledGraphs, turns: Turns, gradients: GradientNotes) -> None:
-        seen = no_steps_yet()
-        ranks, world = (number_of(name) or 1 for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+        seen = make_empty_steps()
+        ranks, world = (find_number(name) or 1 for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
         super().__init__(folder, graphs, TriedVariants(seen.pid, "", SETTLING, seen.rank, ranks, world), TRIED)
         self._turns, self._gradients = turns, gradients
         self._schedule: list[Turn] = []
@@ -180,7 +180,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         elif self._turns.request.alternates:
             alone = self._coordinator.decides and not self._coordinator.lead
             variants = [one.number for one in (self._turns.alive if alone else self._turns.settings[1:])]
-            on_host = device_of(self._clock.device).runs_on_host
+            on_host = find_device(self._clock.device).runs_on_host
             self._schedule = schedule_of(variants, self._plan.end if variants else 0, runs_on_host=on_host)
         else:
             self._schedule = [Turn(self._turns.held, False)] * WARM_STEPS
@@ -218,14 +218,14 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         passed = [one for one in self._timed if has_passed([one.end])]
         self._timed = self._timed[len(passed) :]
         for one in passed:
-            self._done.append(VariantSample(one.variant, times_of([one.begin, one.end]).steps_s[0], one.place))
+            self._done.append(VariantSample(one.variant, compute_times([one.begin, one.end]).steps_s[0], one.place))
 
     def _read_memory(self, settings: VariantSettings) -> None:
-        if device_of(self._clock.device).runs_on_host:
+        if find_device(self._clock.device).runs_on_host:
             return
-        from ...device.runtimes import runtime_of
+        from ...device.runtimes import find_runtime
 
-        peak = runtime_of(self._clock.device).peak_memory_bytes()
+        peak = find_runtime(self._clock.device).peak_memory_bytes()
         if peak is not None and self._begun_is_timed(settings):
             settings.peak_memory_bytes = max(peak, settings.peak_memory_bytes or 0)
 
@@ -233,10 +233,10 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         return any(one.variant == settings.number for one in self._timed[-1:])
 
     def _reset_memory(self) -> None:
-        if not device_of(self._clock.device).runs_on_host:
-            from ...device.runtimes import runtime_of
+        if not find_device(self._clock.device).runs_on_host:
+            from ...device.runtimes import find_runtime
 
-            runtime_of(self._clock.device).reset_peak_memory()
+            find_runtime(self._clock.device).reset_peak_memory()
 
     # The end
 
@@ -251,14 +251,14 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
     def fail(self, error: BaseException) -> None:
         """Ends the trial because of an error of its own."""
         self._turns.end()
-        self.found = replace(self.found, error=words_of(error))
+        self.found = replace(self.found, error=describe_error(error))
         self._write(FAILED)
 
     def finish(self, boundaries: Boundaries) -> None:
         """Ends the trial with the program; the steps that were timed until then are kept."""
         raised = getattr(sys, "last_value", None)
         if raised is not None and self._turns.variant != ORIGINAL:
-            self._turns.active.fail(f"the program ended in its step: {words_of(raised)}")
+            self._turns.active.fail(f"the program ended in its step: {describe_error(raised)}")
         self._complete(self.found.state)
 
     def _write(self, state: str) -> None:
@@ -273,7 +273,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
                 digests=tuple(self._gradients.digests),
                 notes=tuple(turns.notes),
                 load=load_since(self._counters, len(self._done)) if self._counters and self._done else None,
-                counts=counts_of_dynamo(),
+                counts=read_counts_of_dynamo(),
             )
         )
         self._saved_s = time.perf_counter()

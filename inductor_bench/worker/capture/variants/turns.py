@@ -18,7 +18,7 @@ from typing import Any
 
 from ....messages.variant_requests import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
 from ...upstream import graph_variants as upstream
-from ..step_measurement import words_of
+from ..step_measurement import describe_error
 from .own_functions import OwnFunctions
 from .settings import Optimizers, Undo, VariantSettings, make_all, settings_of, try_changes
 
@@ -86,7 +86,7 @@ class Turns:
             self.settings.append(settings_of(number, variant, self.optimizers, alternates=request.alternates))
         self._owns = [OwnFunctions(self, one.number, one.functions, one.optimizer) for one in self.settings]
         self.held = ORIGINAL if request.alternates else len(self.settings[:2]) - 1
-        """The variant that is active where none is being timed: the original if they alternate."""
+        """The variant that is active while none is timed: the original if they alternate."""
         self.is_over = False
         """Whether nothing is compiled for variants any more."""
         self._graphs: list[VariantGraph] = []
@@ -207,7 +207,7 @@ class Turns:
         import torch
 
         traceback.print_exception(error)
-        self.give_up(number, words_of(error))
+        self.give_up(number, describe_error(error))
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
 
@@ -233,7 +233,7 @@ class Turns:
         self._find_held()
         if self.is_over:
             return original(backend, module, inputs, **keywords)
-        name, what = upstream.compilation_of(inputs)
+        name, what = upstream.name_compilation(inputs)
         if self.settings[1:]:
             self._prepare()
         if not self.request.alternates and not self.request.checks:
@@ -243,14 +243,14 @@ class Turns:
             return self._dispatcher(VariantGraph(number, name, made, [made] * len(self.settings)))
         wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
-        from ..output_comparison import coarsest_eps  # which imports torch
+        from ..output_comparison import find_coarsest_eps  # which imports torch
 
-        collectives, eps = upstream.calls_collectives(module), coarsest_eps(upstream.values_within(module))
+        collectives, eps = upstream.calls_collectives(module), find_coarsest_eps(upstream.list_values_within(module))
         with self._timed_for(self.settings[ORIGINAL]), self.in_place_of(ORIGINAL):
             own = original(backend, module, inputs, **keywords)
-            changed = upstream.changed_inputs(len(inputs))
+            changed = upstream.list_changed_inputs(len(inputs))
         self.settings[ORIGINAL].graphs += 1
-        options = {**upstream.options_of(backend), **(keywords.get("config_patches") or {})}
+        options = {**upstream.find_options(backend), **(keywords.get("config_patches") or {})}
         graph = VariantGraph(
             self._numbers.setdefault(what, len(self._numbers)),
             name,
@@ -275,7 +275,7 @@ class Turns:
         spare = upstream.copy_graph(module)
         try:
             with self._timed_for(settings):
-                made = original(upstream.with_options(backend, settings.options), module, inputs, **more)
+                made = original(upstream.set_options(backend, settings.options), module, inputs, **more)
         except Exception as error:  # whatever a compiler raises is the variant's
             if upstream.asks_for_restart(error):
                 raise
@@ -361,7 +361,7 @@ class Turns:
         """Compiles inside with a variant's settings, and adds the time to its own."""
         self.note(settings.number, "compiles")
         try:
-            with self._adding_time(settings), self.in_place_of(settings.number), upstream.cache_tag(settings.tag):
+            with self._adding_time(settings), self.in_place_of(settings.number), upstream.tag_cache(settings.tag):
                 yield
         finally:
             self.note(self.variant, "runs")
