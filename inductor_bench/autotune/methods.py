@@ -146,7 +146,8 @@ FEW = 32
 
 GENERATED_COST_S = 0.25
 LIBRARY_COST_S = 20.0
-"""Usual seconds for the search of a generated kernel, and of a library call, whose choices Inductor compiles first."""
+"""The usual time in seconds of a search: for a generated kernel, and for a library call, whose choices Inductor
+compiles first."""
 
 LIBRARY_PRIOR = 0.2
 """The expected gain of a library call, as a share of the expected gain of a generated kernel with the same gain

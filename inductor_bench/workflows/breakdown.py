@@ -189,7 +189,7 @@ def _verify(
 
 
 ENDS, GONE = "the program ends; reading what was observed", "waiting for the end of the program's process"
-"""The stages from the end of the program's Python to the end of its process."""
+"""The stages from the moment when the program's Python has ended to the end of its process."""
 
 GOES_ON, STOPS = "the steps are measured; the program goes on", "the steps are measured; the program is ended"
 """The stage from the answer to the program's end, without and with ``--stop``."""

@@ -37,7 +37,7 @@ COMPILED_BEFORE = (
     "{count} of {every} graphs were compiled before observe() began: {lacks}; call observe() before the first call of "
     "the compiled function"
 )
-LACKS = "their kernels have no layers of the program and fewer of its lines, and C++ kernels no marks in the profile"
+LACKS = "their kernels have no layers and fewer lines of the program, and the profile does not mark their C++ kernels"
 
 
 def cache_folder() -> str:

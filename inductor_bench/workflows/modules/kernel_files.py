@@ -191,7 +191,7 @@ REFERENCE_S = 600.0
 """Limit in seconds for a reference."""
 
 MOST_TRIES = 3
-"""Files after which no more are tried, if none of them could be run."""
+"""If none of this many files could be run, no further files are tried."""
 
 
 def record_reference(file: Path, ask: Ask) -> bool:
