@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fuzzing.campaign import Campaign, prepare, run_campaign, run_one
+from fuzzing.fuzz_table import show_one, table
+from fuzzing.fuzz_trial import Limits
 from fuzzing.inputs import KINDS
-from fuzzing.table import show_one, table
-from fuzzing.trial import Limits
 
 
 def main() -> int:

@@ -54,7 +54,7 @@ from inductor_bench.records.comparison import (
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.retune import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.records.run import Environment, Peaks, Run
-from inductor_bench.report import comparison_document, kernel_document, models_document, modes_document, table_documents
+from inductor_bench.report import comparison_document, kernel_document, modes_document, table_documents
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Formats, View
 from inductor_bench.report.run import retune_document, run_document
@@ -312,7 +312,7 @@ def render_built(folder: Path, work: Path) -> None:
     models = tuple(ModelModes(name, found) for name, found in compared.items())
     failed = ModelModes("broken", None, Failure("run", "failed", "it broke at 23"))
     render(
-        models_document.LIST_FORMATS,
+        table_documents.LIST_FORMATS,
         ModesByModel("models.txt", (*models, failed)),
         folder / "modes" / "list",
         folder=Path("modes"),

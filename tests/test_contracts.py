@@ -126,11 +126,10 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "RECORDED of a file, or its part for C++, as the file holds it": (
         *("messages/kernel_requests.py", "autotune/kernel_variants.py"),
-        "worker/bench/library_kernel.py",
     ),
     "a launch, its times and RECORDED in the form of the harness": (
         *(f"worker/device/{name}.py" for name in ("cpu_runtime", "nvidia_runtime", "runtime")),
-        *("worker/bench/loaded_kernel.py", "worker/bench/joined_kernel.py", "worker/bench/arena.py"),
+        *("worker/bench/loaded_kernel.py", "worker/bench/library_kernel.py", "worker/bench/arena.py"),
     ),
     "arguments of a call of torch, Triton or a model": (
         *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),
@@ -148,7 +147,6 @@ EDGES: dict[str, tuple[str, ...]] = {
 BROAD_EXCEPT = {
     "worker/__main__.py",
     "cli/main.py",
-    "worker/capture/edited_calls.py",
     "worker/capture/edited_kernels.py",
     "worker/capture/pinned.py",
     "worker/capture/variants/checks.py",

@@ -34,15 +34,8 @@ from ..trace.program_trace import compute_busy_time, compute_union_length, find_
 from ..version import __version__
 from .call_work import HELPER_KERNELS, count_least_bytes, count_touched_bytes
 from .evidence_files import AttributedModule, EvidenceFiles
-from .kernel_aggregation import (
-    KernelFacts,
-    KernelIdentity,
-    OwnTime,
-    StepUse,
-    aggregate_kernels,
-    total_categories,
-)
-from .layers.launch_work import KernelWork
+from .kernel_aggregation import KernelFacts, KernelIdentity, OwnTime, StepUse, aggregate_kernels, total_categories
+from .layer_times import KernelWork
 from .ledger import find_uses, make_kernel_key, own_time
 from .program_step import DescribedProgram, add_notes, add_work_by_layer, describe_program
 from .residence import compute_shares_in_step

@@ -15,8 +15,7 @@ from ..records.retune import FASTER, UNREACHED, RetuneRow, keep_best_of_each
 from ..records.run import Peaks, Run
 from .findings.doubts import explain_disturbance, find_disturbed_graphs
 from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, find_bottleneck
-from .gpu_sharing import describe_other_work
-from .roofline import KernelRate, Roof, find_refuted_roofs
+from .roofline import KernelRate, Roof, describe_other_work, find_refuted_roofs
 from .step_costs import HOST_SETS_PACE, find_step, host_sets_pace
 
 # Summarizes the retunes of a model's kernels. Pure functions.

@@ -191,7 +191,7 @@ def _describe_products(a: SideKernel, b: SideKernel) -> str:
 
 
 def _describe_configs(a: SideKernel, b: SideKernel, setting: Setting) -> str:
-    own = [_compute_time_per_call(kernel) for kernel in (a, b)]
+    own = [units.seconds(kernel.time_s / kernel.calls if kernel.calls else None) for kernel in (a, b)]
     words = f"{find_differing_config(a.configs, b.configs)}: {own[0]} → {own[1]} a call"
     tuned = [
         time_s
@@ -209,10 +209,6 @@ def _describe_configs(a: SideKernel, b: SideKernel, setting: Setting) -> str:
     if setting.same_compiler:
         return f"{words}; chance"
     return f"{words}; another compiler's choice, or chance"
-
-
-def _compute_time_per_call(kernel: SideKernel) -> str:
-    return units.seconds(kernel.time_s / kernel.calls if kernel.calls else None)
 
 
 def find_differing_config(a: Sequence[dict[str, int]], b: Sequence[dict[str, int]]) -> str:

@@ -33,7 +33,6 @@ from .comparison_pairs import (
     SHARED_GPU,
     UNEXPLAINED,
     GraphPair,
-    Match,
     Noise,
     compute_step_effect_s,
     compute_step_error_s,
@@ -112,7 +111,8 @@ def compare_runs(
     is_known = all(run.environment.versions.torch for run in (*a, *b))
     same_machine = bool(busy) or (is_known and all(row.name == TORCH for row in around))
     same_libraries = is_known and all(row.name != TORCH for row in differences)
-    noise_of = partial(_find_noise, first, second, matches, same_machine=same_machine, same_libraries=same_libraries)
+    same = {"same_machine": same_machine, "same_libraries": same_libraries}
+    noise_of = partial(estimate_noise, first, second, matches, waited=compute_waiting_share((*a, *b)), **same)
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     compiler, choices = have_same_compiler((*a, *b)), name_surroundings_of_choices(differences)
     tuned = _list_tuned_configs((*a, *b))
@@ -191,22 +191,6 @@ def _find_doubt(
 def _leave_out_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
     """The rows; if sides are not comparable, no row is slower or faster, either."""
     return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
-
-
-def _find_noise(
-    a: Side,
-    b: Side,
-    matches: Sequence[Match],
-    *,
-    of_step: bool,
-    same_machine: bool,
-    same_libraries: bool,
-) -> Noise:
-    """The noise of the step, or of the device's work."""
-    waited = compute_waiting_share((*a.runs, *b.runs))
-    return estimate_noise(
-        a, b, matches, of_step=of_step, same_machine=same_machine, same_libraries=same_libraries, waited=waited
-    )
 
 
 def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence[Run]]) -> None:

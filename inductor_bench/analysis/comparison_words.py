@@ -40,8 +40,8 @@ from .comparison_sides import Side, SideKernel, has_other_calls
 from .findings.doubts import find_disturbed_step, find_largest_load, find_step_load, find_worst_load
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
-from .gpu_sharing import describe_other_work
 from .limits import compute_slowdown_of_runs, describe_limit, judge_limit
+from .roofline import describe_other_work
 from .statistics import EFFECT
 from .step_costs import runs_on_host
 
@@ -118,7 +118,7 @@ def name_surroundings_of_kernels(
         on_host: whether the kernels run on the host.
     """
     names = {TORCH, *map(name_fact, _HOST if on_host else _ACCELERATOR)} | (set() if on_host else {TRITON})
-    return tuple(row for row in differences if row.name in names or _is_variable(row.name))
+    return tuple(row for row in differences if row.name in names or row.name.startswith(_LIBRARIES))
 
 
 def name_surroundings_of_choices(differences: Iterable[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
@@ -130,11 +130,6 @@ def name_fact(place: str) -> str:
     """The name of a field of the environment in words."""
     name = place.rpartition(".")[2]
     return _WORDS.get(name, name.replace("_", " "))
-
-
-def _is_variable(name: str) -> bool:
-    """Whether a name is that of a variable that libraries and drivers read when a kernel runs."""
-    return name.startswith(_LIBRARIES)
 
 
 def _list_environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..records.evidence import CallPlace, ObservedOptimizer
 from ..records.module import Kernel
@@ -31,7 +31,8 @@ from ..records.run import (
     SummedOperator,
     Timeline,
 )
-from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
+from ..records.traced import Activity, GraphCall, StepWindow, Work
+from ..trace.program_works import HostTimeline
 from .call_work import classify
 from .host_time import HostShares, name_idle_parts
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
@@ -118,12 +119,6 @@ SMALL_IDLE = 0.01
 _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
 
 
-class HostTimes(Protocol):
-    """What the host did; see ``trace.program_works``."""
-
-    def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]: ...
-
-
 class GraphName(NamedTuple):
     """The name of a compiled graph. ``slug`` is ``None`` where no file describes it; the rest as in ``Part``."""
 
@@ -141,7 +136,7 @@ class Steps:
     window: StepWindow  # the profiled steps that count
     works: Sequence[Work]  # what the device did, or the host if it is the device
     calls: Sequence[GraphCall]  # the calls of compiled graphs
-    timeline: HostTimes  # what the host did
+    timeline: HostTimeline  # what the host did
     names: Mapping[int, GraphName]  # the compiled graphs by number
     places: Mapping[int, CallPlace] = field(default_factory=dict)  # the places of outermost operators, by their index
     # the number of calls of each optimizer in the window

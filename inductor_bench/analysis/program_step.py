@@ -24,17 +24,7 @@ from ..records.evidence import (
     OtherSteps,
     StepEvidence,
 )
-from ..records.run import (
-    GRAPH,
-    CallStretch,
-    ClockReading,
-    HostWork,
-    OtherWork,
-    Program,
-    RankSteps,
-    StepKind,
-    Timeline,
-)
+from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
 from ..trace.program_works import KnownGraph, ProgramWorks, find_kernel_spans
@@ -42,12 +32,11 @@ from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_call
 from .call_work import EagerOperators, find_dtype, find_operators, find_parts
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
-from .gpu_sharing import find_other_work
 from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
 from .kernel_aggregation import KernelIdentity, StepUse
-from .layers.launch_work import KernelWork
-from .layers.times import DividedSteps, GraphLayers, StepLayers, find_direction, sum_times_by_layer
+from .layer_times import DividedSteps, GraphLayers, KernelWork, StepLayers, find_direction, sum_times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, make_timeline, sum_step_kernels
+from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, level_at

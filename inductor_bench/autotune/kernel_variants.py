@@ -30,8 +30,7 @@ from ..messages.kernel_requests import (
 )
 from ..records.retune import Config
 from ..source.generated_text import read_threads
-from .methods import TuningMethod
-from .variant_protocol import Axes, CpuSpace, FixedKernel, Questions, Variants
+from .methods import Axes, CpuSpace, FixedKernel, Questions, TuningMethod, Variants
 
 # Changes the text of a C++ kernel to other threads, OpenMP schedules, compiler flags and vector widths.
 #
@@ -306,10 +305,6 @@ class TritonVariants:
         """Whether Inductor tries all of max-autotune's configurations without max-autotune too."""
         return all(config in self.default for config in self.max)
 
-    def listed_by_default(self) -> list[Config]:
-        """The configurations that Inductor tries without max-autotune, except ``now``."""
-        return [config for config in keep_unique(self.default) if config != self.now]
-
     def listed_by_max_autotune(self) -> list[Config]:
         """The configurations that Inductor tries with or without max-autotune, except ``now``."""
         return [config for config in keep_unique([*self.default, *self.max]) if config != self.now]
@@ -403,10 +398,6 @@ class LibraryVariants:
     limits: str = ""  # the reason why some configurations cannot be tried; empty if all can
     device = NVIDIA.type
     axes: Axes = field(default_factory=dict)
-
-    def listed_by_default(self) -> list[Config]:
-        """An empty list: by default Inductor makes the call itself."""
-        return []
 
     def listed_by_max_autotune(self) -> list[Config]:
         return list(self.max)

@@ -7,10 +7,10 @@ is sent their times. It takes no measurements itself, and it knows candidates by
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..analysis.statistics import (
     VERDICT_CONFIDENCE,
@@ -19,6 +19,10 @@ from ..analysis.statistics import (
     find_smallest_effect,
     find_verdict,
 )
+from ..devices.protocol import CPU
+from ..errors import InductorBenchError
+from ..messages.job_requests import WorkerRequest
+from ..messages.kernel_requests import Numbered, VariantChange, VariantFacts
 from ..records.retune import BY_DEFAULT, Config, Ratio
 
 # The searches: generators that order the configurations of a kernel.
@@ -32,15 +36,12 @@ CHUNK = 32
 """Configurations that an exhaustive search tries before it continues from the best so far."""
 
 
-class Space(Protocol):
-    """The configurations of one kernel; ``now`` is the configuration of the file."""
+class Variants(Protocol):
+    """The variants of one kernel in any language; ``now`` is the configuration of the file."""
 
     @property
     def now(self) -> Config:
         """The configuration of the file."""
-
-    def listed_by_default(self) -> list[Config]:
-        """The configurations that Inductor tries without max-autotune, except ``now``."""
 
     def listed_by_max_autotune(self) -> list[Config]:
         """The configurations that Inductor tries with max-autotune, except ``now``. Every search begins with these."""
@@ -51,18 +52,48 @@ class Space(Protocol):
     def nearest_first(self, config: Config) -> Iterator[Config]:
         """All plausible configurations, those nearest to ``config`` first."""
 
+    @property
+    def device(self) -> str:
+        """The type of the kernel's device."""
 
-def try_max_autotune(space: Space) -> Search:
+    @property
+    def axes(self) -> Mapping[str, tuple[Any, ...]]:
+        """The values of each field that can be varied."""
+
+    def change(self, config: Config) -> VariantChange:
+        """The change that a worker makes to the kernel for a configuration.
+
+        Raises:
+            InductorBenchError: the kernel cannot be changed to the configuration.
+        """
+
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
+        """The compile pool's request for a configuration; ``None`` if the timing worker compiles it."""
+
+    def family(self, config: Config) -> str:
+        """The template of a configuration; empty if it has none. One template's times are of one order."""
+
+    def opening_requests(self, number: int) -> Sequence[WorkerRequest[Any]]:
+        """The requests to a worker between the load of the file under this number and the first variant."""
+
+    def save_refusal(self, config: Config) -> str:
+        """The reason why a configuration cannot be saved as a file; empty if it can."""
+
+    def notes(self, method: TuningMethod) -> list[str]:
+        """Notes for the user on the configurations that the method could choose from."""
+
+
+def try_max_autotune(space: Variants) -> Search:
     """Tries the configurations that Inductor lists with max-autotune."""
     yield space.listed_by_max_autotune()
 
 
-def search_by_descent(space: Space) -> Search:
+def search_by_descent(space: Variants) -> Search:
     """Tries max-autotune's configurations, then the neighbours of the best until no neighbour is better."""
     yield from _descend_to_minimum(space)
 
 
-def search_exhaustively(space: Space) -> Search:
+def search_exhaustively(space: Variants) -> Search:
     """Descends, then tries all other configurations, those nearest to the best so far first."""
     best = yield from _descend_to_minimum(space)
     while True:
@@ -75,7 +106,7 @@ def search_exhaustively(space: Space) -> Search:
         best = found
 
 
-def _descend_to_minimum(space: Space) -> Generator[list[Config], Config, Config]:
+def _descend_to_minimum(space: Variants) -> Generator[list[Config], Config, Config]:
     """Descends, and returns the configuration whose neighbours are no better."""
     best = yield space.listed_by_max_autotune()
     settled: Config | None = None
@@ -91,7 +122,7 @@ class TuningMethod:
 
     name: str  # the name on the command line and in the record
     help: str  # the configurations that it tries, as a clause of ``--help``
-    search: Callable[[Space], Search]  # makes the search, which orders the configurations
+    search: Callable[[Variants], Search]  # makes the search, which orders the configurations
     wide: bool = False  # whether it tries Inductor's exhaustive choices for a library call, which take long to compile
     ends_with_list: bool = False  # whether it tries max-autotune's list and nothing else
 
@@ -389,3 +420,78 @@ NEAR = 1.02
 
 MINIMUM_GAIN = 0.005
 """Minimum gain, as a share of the default's time, for the search to continue from another configuration."""
+
+
+Questions = Generator[Numbered[Any], Any, Variants]
+"""A generator that finds the variants of a kernel: it yields requests about the kernel, and receives the worker's
+answers."""
+
+FindVariants = Callable[[VariantFacts], Questions]
+"""Finds the variants of a kernel from the worker's facts.
+
+Raises:
+    InductorBenchError: the kernel has no variants.
+"""
+
+
+# The search space of kernels on the CPU, and that of kernels without variants.
+
+
+Axes = dict[str, tuple[Any, ...]]
+"""The values of each field that can be varied."""
+
+
+class CpuSpace:
+    """The search space of a kernel on the CPU: the combinations of independent axes."""
+
+    device = CPU.type
+    now: Config
+    axes: Axes
+
+    def listed_by_max_autotune(self) -> list[Config]:
+        """Every change of one axis, because max-autotune lists nothing for the CPU."""
+        return self.neighbours(self.now)
+
+    def neighbours(self, config: Config) -> list[Config]:
+        """Every configuration that differs from ``config`` on one axis."""
+        return [
+            {**config, name: value}
+            for name, values in self.axes.items()
+            for value in values
+            if value != config.get(name)
+        ]
+
+    def nearest_first(self, config: Config) -> Iterator[Config]:
+        """Every combination of all axes except ``config``, those with fewest changes first."""
+        every: list[Config] = [dict(config)]
+        for name, values in self.axes.items():
+            every = [{**one, name: value} for one in every for value in values]
+        others = (one for one in every if one != config)
+        return iter(sorted(others, key=lambda one: sum(one[name] != config[name] for name in self.axes)))
+
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
+        return None
+
+    def family(self, config: Config) -> str:
+        return ""
+
+    def opening_requests(self, number: int) -> Sequence[WorkerRequest[Any]]:
+        return ()
+
+    def save_refusal(self, config: Config) -> str:
+        return ""
+
+    def notes(self, method: TuningMethod) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class FixedKernel(CpuSpace):
+    """The space of a kernel without variants. ``no_variants_reason`` is the message for the user."""
+
+    no_variants_reason: str
+    now: Config = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
+
+    def change(self, config: Config) -> VariantChange:
+        raise InductorBenchError(self.no_variants_reason)

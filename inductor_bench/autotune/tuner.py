@@ -28,9 +28,11 @@ from .methods import (
     QUICK_FINAL,
     QUICK_SCREENING,
     SCREENING,
+    FindVariants,
     Pruning,
     RacePlan,
     RaceResult,
+    Variants,
     race,
 )
 from .tuning_workers import (
@@ -49,7 +51,6 @@ from .tuning_workers import (
     record_outcomes,
     split_probes,
 )
-from .variant_protocol import FindVariants, Variants
 
 TuningSteps = Generator[list[CompileJob] | WorkerSession, list[CompileOutcome] | None, Tuning]
 """A search. It yields jobs for a compile pool, and receives their outcomes; or the worker whose answer it waits for."""

@@ -29,8 +29,7 @@ from ..messages.kernel_requests import (
     Vary,
 )
 from ..records.retune import Config, TriedCandidate, Tuning
-from .methods import RaceResult, Runner
-from .variant_protocol import FindVariants, Variants
+from .methods import FindVariants, RaceResult, Runner, Variants
 
 BUDGET_SPENT = "the budget was spent"
 COMPILE_S = 300.0
@@ -89,7 +88,6 @@ class CompilePool:
     load_s: float
     compile_s: float
     greeting: WorkerRequest[Any] | None = None
-    greeting_answer: Any = None  # the latest answer to the greeting
     workers: list[_PoolWorker] = field(default_factory=list)  # the workers that are alive
     waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)  # the jobs that have not begun, by their file
     # the number of each file, in the order in which the files came first
@@ -206,8 +204,6 @@ class CompilePool:
             return
         job = worker.job
         assert job is not None
-        if worker.step == "greeting":
-            self.greeting_answer = answer
         if worker.step == "load":
             worker.file_numbers[job.file] = len(worker.file_numbers)
         if worker.step == "job":

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ..analysis.limits import Slowdown, compute_slowdown_of_proof, judge_limit
-from ..analysis.optimization.result_words import write_program_command
+from ..analysis.optimization.search_results import write_program_command
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ApplyRequest
 from ..records.retune import Verification
@@ -102,7 +102,7 @@ def exceeds_limit(found: Verification | None, limit: float) -> str:
 
 def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int:
     """Runs a program with the settings that ``optimize`` found."""
-    from ..workflows.optimizing.optimized_program import run_optimized
+    from ..workflows.optimizing.optimized_files import run_optimized
 
     example = (
         f"inductor-bench apply {shlex.quote(str(folder))} -- {write_program_command(OptimizationFolder(folder).load())}"

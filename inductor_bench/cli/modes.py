@@ -12,8 +12,8 @@ from ..records.comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes
 from ..records.request import ModesRequest
 from ..records.request_fields import LIBRARIES, join_by_or
 from ..report.formats import View, show_as_page
-from ..report.models_document import LIST_FORMATS
 from ..report.modes_document import FORMATS
+from ..report.table_documents import LIST_FORMATS
 from ..store.files import write_text
 from ..store.folder import PAGE
 from .breakdown import ProgramCommand, find_target

@@ -155,14 +155,10 @@ def _make_click_option(one: OptionField) -> Callable[[F], F]:
         metavar=option.metavar,
         default=one.default if shown else None,
         show_default=shown,
-        multiple=_is_several(option, hint),
+        multiple=option.kind not in ONE_WORD and str(hint).startswith("tuple"),
         help=f"{text}  [default: {option.shown}]" if isinstance(option.shown, str) else text or None,
         **(KINDS[option.kind] if option.kind else _find_kind(option, hint)),
     )
-
-
-def _is_several(option: Option, hint: Any) -> bool:
-    return option.kind not in ONE_WORD and str(hint).startswith("tuple")
 
 
 def _find_kind(option: Option, hint: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ NOTHING, SUMS, LAYOUT, PRECISION = "nothing", "order of sums", "layout", "precis
 INDUCTOR, DYNAMO, TORCH, OPTIMIZER = "inductor", "dynamo", "torch", "optimizer"
 ATTENTION, MEMORY_FORMAT, LOADER, COMPILE = "attention", "layout", "loader", "compile"
 ENVIRONMENT, PINS, FUNCTION = "environment", "pins", "function"
-"""Kinds of settings; ``messages.variant_requests.VariantSwitch`` says what each names."""
+"""Kinds of settings; ``messages.observed.VariantSwitch`` says what each names."""
 
 COMPILED = "compiled"
 """The flag of optimizers whose step is compiled."""

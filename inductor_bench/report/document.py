@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
-from typing import ClassVar
 
 from . import names
 
@@ -47,15 +46,18 @@ MOST_ROWS = 1000
 class Block:
     """A part of a document."""
 
-    macro: ClassVar[str] = ""
     on: On = On.EVERYWHERE  # the formats that show it
+
+    @property
+    def kind(self) -> str:
+        """What the templates of pages choose its macro by."""
+        return type(self).__name__
 
 
 @dataclass(frozen=True)
 class Sentence(Block):
     """A paragraph. What stands in backticks is code."""
 
-    macro: ClassVar[str] = "sentence"
     text: str
     tone: str = ""
 
@@ -88,7 +90,6 @@ class Item:
 class Items(Block):
     """A list."""
 
-    macro: ClassVar[str] = "items"
     entries: tuple[Item, ...]
 
 
@@ -96,7 +97,6 @@ class Items(Block):
 class Answers(Block):
     """Questions that a reader has, each with its answer."""
 
-    macro: ClassVar[str] = "answers"
     entries: tuple[tuple[str, Item], ...]
     on: On = field(default=On.PAGE, kw_only=True)
 
@@ -117,7 +117,6 @@ class Stretch:
 class Bar(Block):
     """A bar over the whole width."""
 
-    macro: ClassVar[str] = "bar"
     stretches: tuple[Stretch, ...]
     whole: float = 1.0  # the sum of shares that fills the bar
 
@@ -137,7 +136,6 @@ class Mark:
 class TimelineChart(Block):
     """Lanes over one time axis. ``start`` and length of a stretch are shares of the axis. A page zooms into them."""
 
-    macro: ClassVar[str] = "timeline"
     lanes: tuple[tuple[str, tuple[Stretch, ...]], ...]  # the name and the stretches of each lane
     ticks: tuple[tuple[float, str], ...]  # the place, as a share, and the text of each tick
     legend: tuple[tuple[str, str], ...]  # a colour and its meaning
@@ -159,7 +157,6 @@ class Series:
 class Sparkline(Block):
     """Points over an axis, in a small picture."""
 
-    macro: ClassVar[str] = "sparkline"
     title: str  # what it shows, for who does not see it
     series: tuple[Series, ...]
     low: str  # the text at the lower end of the vertical axis
@@ -172,7 +169,6 @@ class Sparkline(Block):
 class FlameGraph(Block):
     """Stacks as bars over each other, each as wide as its time. A page shows their words when the pointer rests."""
 
-    macro: ClassVar[str] = "flame"
     levels: tuple[tuple[Stretch, ...], ...]  # from the outermost function; ``left`` and length are shares of the width
     title: str = ""  # what it shows, for who does not see it
     on: On = field(default=On.PAGE, kw_only=True)
@@ -247,7 +243,6 @@ class Row:
 class Table(Block):
     """A table, which a page can sort by each column and filter."""
 
-    macro: ClassVar[str] = "table"
     columns: tuple[Column, ...]
     rows: Sequence[Row]
     main: int = 0  # the index of the column with the name, which stays in view
@@ -265,7 +260,6 @@ class Table(Block):
 class Facts(Block):
     """Pairs of a name and a text, which may have several lines; some have a tone."""
 
-    macro: ClassVar[str] = "facts"
     rows: tuple[tuple[str, str] | tuple[str, str, str], ...]
 
 
@@ -273,7 +267,6 @@ class Facts(Block):
 class Commands(Block):
     """What to type: the text in one piece, and why. ``label`` stands before the first one."""
 
-    macro: ClassVar[str] = "commands"
     entries: tuple[tuple[str, str], ...]
     label: str = "Next"
 
@@ -282,7 +275,6 @@ class Commands(Block):
 class FileText(Block):
     """A file of :attr:`Document.files`, to read and copy. ``place`` is its key there and its path."""
 
-    macro: ClassVar[str] = "filetext"
     place: str
     on: On = field(default=On.PAGE, kw_only=True)
 
@@ -291,7 +283,6 @@ class FileText(Block):
 class Picture(Block):
     """A drawing as the content of an SVG file. ``title`` describes it if it is not seen."""
 
-    macro: ClassVar[str] = "picture"
     title: str
     svg: bytes
     on: On = field(default=On.PAGE, kw_only=True)
@@ -301,7 +292,6 @@ class Picture(Block):
 class Beside(Block):
     """Tables of the same columns beside each other, each with a title. A terminal joins their rows by the names."""
 
-    macro: ClassVar[str] = "beside"
     tables: tuple[tuple[str, Table], ...]
     shown: tuple[str, ...] = ()  # the titles that come first if not all fit; empty for the first ones
     more: str = ""  # what to say of the others on a terminal: ``graphs; all are in report.html``
@@ -311,7 +301,6 @@ class Beside(Block):
 class Fold(Block):
     """Blocks that a page shows on demand."""
 
-    macro: ClassVar[str] = "fold"
     title: str
     blocks: tuple[Block, ...]
 
@@ -320,7 +309,6 @@ class Fold(Block):
 class Section(Block):
     """A heading with what stands below it; it is left out if that is nothing."""
 
-    macro: ClassVar[str] = "section"
     title: str
     blocks: tuple[Block, ...]
     tone: str = ""

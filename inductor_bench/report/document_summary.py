@@ -12,14 +12,7 @@ from typing import Any, TypeVar
 from .. import units
 from ..analysis.findings.finding import ADVICE, CAUTION, FINE, hash_text, remove_figures
 from ..analysis.findings.finding import NOTE as NOTE_LEVEL
-from ..records.summary import (
-    SCHEMA_VERSION,
-    ErrorReport,
-    Summary,
-    SummaryCommand,
-    SummaryFinding,
-    SummaryPart,
-)
+from ..records.summary import SCHEMA_VERSION, ErrorReport, Summary, SummaryCommand, SummaryFinding, SummaryPart
 from ..store.codec import encode
 from . import names
 from .brief import MOST_CHARACTERS

@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import units
 from ..analysis.findings.doubts import DELAYED, find_worst_load, load_words
 from ..analysis.findings.finding import plural
-from ..analysis.optimization.result_words import (
+from ..analysis.optimization.search_results import (
     NO_INTERVAL,
     count_processes,
     describe_result,

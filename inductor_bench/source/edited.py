@@ -84,10 +84,6 @@ class KernelEdit:
         """The SHA-256 of the edited source."""
         return digest(self.source)
 
-    def is_of(self, source: str) -> bool:
-        """Whether a kernel that a program compiles is the original, in whatever form its source is passed."""
-        return compute_kernel_id(self.language, source) == self.kernel_id
-
 
 def compute_kernel_id(language: str, source: str) -> str:
     """The id of a kernel from its source, with or without a harness and marks for a profiler."""

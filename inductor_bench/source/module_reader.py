@@ -24,14 +24,7 @@ from .calls import (
     read_multi_kernels,
     write_dotted_name,
 )
-from .generated_text import (
-    Comment,
-    find_cpp_functions,
-    parse,
-    read_comment,
-    read_threads,
-    read_vector_lanes,
-)
+from .generated_text import Comment, find_cpp_functions, parse, read_comment, read_threads, read_vector_lanes
 
 # Reads compiled modules with a C++ wrapper, whose kernels and calls are in strings of the Python file.
 

@@ -479,7 +479,7 @@ def decode_record(kind: type[T], data: Any, origin: str, hint: str) -> T:
 
 def make_unreadable_error(data: Any, origin: str, reason: str, hint: str = "") -> InductorBenchError:
     """The error for a decoded record that cannot be read: damage, unless a newer version of the tool wrote it."""
-    if _is_newer(_name_writer(data)):
+    if _read_version_numbers(_name_writer(data)) > _read_version_numbers(__version__):
         wrote = f"inductor-bench {_name_writer(data)} wrote it, and this is {__version__}"
         return NewerFormatError(f"{origin} cannot be read: {reason}; {wrote}", UPDATE)
     return InductorBenchError(f"{origin} is damaged: {reason}", hint, "damaged")
@@ -489,10 +489,6 @@ def _name_writer(data: Any) -> str:
     """The version of the tool that wrote a record; empty if the record does not say it."""
     written = data.get("tool_version") if isinstance(data, dict) else None
     return written if isinstance(written, str) and len(written) <= _LONGEST_VERSION and written.isprintable() else ""
-
-
-def _is_newer(version: str) -> bool:
-    return _read_version_numbers(version) > _read_version_numbers(__version__)
 
 
 def _read_version_numbers(version: str) -> tuple[int, ...]:

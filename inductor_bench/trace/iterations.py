@@ -173,14 +173,10 @@ def find_top_operators(trace: Trace) -> tuple[int, ...]:
     tops: list[int] = []
     for index, op in enumerate(ops):
         above = tops[op.parent] if op.parent >= 0 else -1
-        if above < 0 and not (index in enclosing and _is_range(op)):
+        if above < 0 and (index not in enclosing or is_operator(op.name) or is_compiled_kernel(op)):
             above = index
         tops.append(above)
     return tuple(tops)
-
-
-def _is_range(op: HostOp) -> bool:
-    return not is_operator(op.name) and not is_compiled_kernel(op)
 
 
 def list_children(trace: Trace) -> tuple[tuple[int, ...], ...]:
@@ -324,16 +320,17 @@ def _cut(calls: Sequence[_OuterCall], synchronizations: Sequence[float]) -> list
     return segments
 
 
+def _working(calls: Sequence[_OuterCall], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The segments that ran compiled code; those that did any work, if nothing is compiled."""
+    compiled = any(call.compiled for call in calls)
+    return [one for one in segments if any(call.compiled if compiled else call.works for call in calls[slice(*one)])]
+
+
 def _choose_segments(
     calls: Sequence[_OuterCall], segments: Sequence[tuple[int, int]], expected: int | None
 ) -> list[tuple[int, int]] | None:
     """The segments that are runs although they differ in detail, or the single segment that did any work."""
-    compiled = any(call.compiled for call in calls)
-    working = [
-        segment
-        for segment in segments
-        if any(call.compiled if compiled else call.works for call in calls[slice(*segment)])
-    ]
+    working = _working(calls, segments)
     if expected is not None:
         return working if len(working) == expected else None
     if len(working) == 1:
@@ -368,13 +365,7 @@ def _split_at_anchors(tokens: list[int], marked: list[bool], expected: int) -> l
 
 def _span_all(calls: Sequence[_OuterCall], trace: Trace) -> tuple[int, int]:
     if trace.synchronizations and any(call.works for call in calls):
-        segments = _cut(calls, trace.synchronizations)
-        compiled = any(call.compiled for call in calls)
-        working = [
-            segment
-            for segment in segments
-            if any(call.compiled if compiled else call.works for call in calls[slice(*segment)])
-        ]
+        working = _working(calls, _cut(calls, trace.synchronizations))
         return _trim(calls, working[0][0], working[-1][1])
     return _trim(calls, 0, len(calls))
 

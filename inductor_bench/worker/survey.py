@@ -21,10 +21,10 @@ from ..records.run import Environment, Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, make_peaks_key, save_peaks
 from .device import machine
+from .device.gpu_watch import measure_undisturbed, measure_unshared
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
 from .fast_start import Phases
-from .undisturbed_peaks import measure_undisturbed, measure_unshared
 from .upstream.inductor import count_vector_lanes
 
 # Rebuilds the arguments of a recorded operator call as fake tensors, and finds the called overload.

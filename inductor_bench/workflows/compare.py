@@ -70,11 +70,6 @@ def open_run(path: Path) -> Iterator[OpenedRun]:
     yield OpenedRun(str(path), RunFolder(folder).load(), RunFolder(folder))
 
 
-def is_batch(path: Path) -> bool:
-    """Whether a path is a batch folder."""
-    return os.path.isfile(path / BATCH)
-
-
 def check_run(path: Path) -> None:
     """Checks that a path may be a run.
 
@@ -332,7 +327,7 @@ def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
     """
     for path in (a, b):
         check_run(path)
-        if is_batch(path):
+        if os.path.isfile(path / BATCH):
             other = b if path == a else a
             raise UsageError(
                 f"{path} is a batch, and {other} is not", "compare two runs or two batches", "wrong-target"

@@ -14,11 +14,10 @@ from types import MappingProxyType
 from .. import units
 from ..analysis.statistics import summarize
 from ..autotune.kernel_variants import triton_variants
-from ..autotune.methods import METHODS, Pruning, RacePlan, TuningPriority, find_least
+from ..autotune.methods import METHODS, Pruning, Questions, RacePlan, TuningPriority, find_least
 from ..autotune.pipeline import PipelineState
 from ..autotune.tuner import Tuner, TuningSteps
 from ..autotune.tuning_workers import LOAD_S, BudgetSpentError, describe_candidate
-from ..autotune.variant_protocol import Questions
 from ..devices.nvidia import list_visible_gpus
 from ..errors import InductorBenchError, UsageError
 from ..launch.worker import WorkerLostError, WorkerPool, default_python

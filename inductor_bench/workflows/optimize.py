@@ -16,7 +16,7 @@ from ..analysis.optimization.judging import compute_original_step_s
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
-from ..analysis.optimization.warming import CompileAhead
+from ..analysis.optimization.trial_plans import CompileAhead
 from ..analysis.step_costs import runs_on_host
 from ..devices.nvidia import VISIBLE_GPUS, list_gpu_models
 from ..errors import InductorBenchError, StoppedInFolder, UsageError
@@ -62,8 +62,7 @@ from .breakdown import StoppedBreakdown, run_breakdown
 from .modules.program_run import find_python, name_python
 from .modules.targets import is_command, make_folder_title, make_title, resolve_target
 from .optimizing.optimized_files import write_optimized
-from .optimizing.trial_rounds import TrialRounds
-from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials
+from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials, TrialRounds
 from .pins import make_pins, set_mode
 from .progress import Progress
 from .single_run import read_option

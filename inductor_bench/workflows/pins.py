@@ -20,8 +20,7 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.worker import expose_package, join_paths
 from ..messages.observed import APPLY, CAPTURE_FOLDER, OBSERVE, PINNED, PINS, PinnedProcess, Pins, PinState
 from ..records.code import Launch
-from ..records.edit import REFUSED
-from ..records.edit_pin import TRITON, EditPin
+from ..records.edit import REFUSED, TRITON, EditPin
 from ..records.retune import (
     FASTER,
     AnyPin,
@@ -130,7 +129,7 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     for retune in found:
         try:
             pin, key = make_pin(retune, folder)
-            twin = find_twin(pin, chosen)
+            twin = next((other for other in chosen if other.target == pin.target), None)
             if twin is not None and twin.config != pin.config:
                 raise InductorBenchError(f"a process cannot tell it from {twin.name}, which has another config")
         except InductorBenchError as error:
@@ -238,11 +237,6 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
         exhaustive=tuning.method == EXHAUSTIVE,
         on_host=on_host,
     )
-
-
-def find_twin(pin: AnyPin, others: Iterable[AnyPin]) -> AnyPin | None:
-    """The pin among others that is for the same kernel or call as far as a process can tell."""
-    return next((other for other in others if other.target == pin.target), None)
 
 
 def digest_pins(pins: Iterable[AnyPin | EditPin]) -> str:

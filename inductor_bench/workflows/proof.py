@@ -33,7 +33,7 @@ from ..messages.observed import (
     PinState,
 )
 from ..records.code import MachineLoad
-from ..records.edit_pin import EditPin
+from ..records.edit import EditPin
 from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
 from ..records.evidence import DONE as STEPS_DONE
 from ..records.retune import (

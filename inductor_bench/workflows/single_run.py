@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.findings.finding import plural
-from ..analysis.gpu_sharing import describe_other_work, list_named_work
+from ..analysis.roofline import describe_other_work, list_named_work
 from ..devices.table import find_device
 from ..errors import InductorBenchError, UsageError
 from ..launch.process import ProcessResult

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..analysis.findings.finding import apply_command, list_program_words, plural
 from ..messages.observed import Pins
 from ..records.base import FileName
-from ..records.edit_pin import EditPin
+from ..records.edit import EditPin
 from ..records.run import AcceleratorFacts, Environment, Host, Run, Versions
 from ..source.edited import read_edit
 from ..source.standalone_header import plain, write_docstring

@@ -8,18 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from frame import DEVICE, SMALL, clean, either, loop, start
-from models import (
-    BATCH,
-    LENGTH,
-    Images,
-    Language,
-    Regression,
-    on_device,
-    pictures,
-    rows,
-    tokens,
-    training,
-)
+from models import BATCH, LENGTH, Images, Language, Regression, on_device, pictures, rows, tokens, training
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset

@@ -25,10 +25,10 @@ from inductor_bench.cli.main import main
 from inductor_bench.report.document import Document
 from inductor_bench.report.html import render_page
 
-from .base import build_base
 from .findings import STARTED, Fault, find_faults, lost_in_record, take_state
+from .fuzz_base import build_base
+from .fuzz_trial import LIMITS, Command, Limits, Runner, execute, read_summary
 from .inputs import generator, make_input
-from .trial import LIMITS, Command, Limits, Runner, execute, read_summary
 
 DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data"
 IMPORTED = (inductor_bench, click)

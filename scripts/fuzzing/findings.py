@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .base import SECRET
-from .trial import HUNG, SIGNAL, SLOW, Ended
+from .fuzz_base import SECRET
+from .fuzz_trial import HUNG, SIGNAL, SLOW, Ended
 
 OWN = ("tmp", "stdout", "stderr", "stack", "started", "summary", "cache/peaks")
 """What every command may write, in the folder of its input."""

@@ -10,9 +10,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .commands import OBSERVED, RUNS, Input, of_batch, of_run
 from .desk import Desk
 from .documents import Document
+from .fuzz_commands import OBSERVED, RUNS, Input, of_batch, of_run
 
 RECORDS_ALONE = ("retuned", "stepped", "hosted")
 """RUNs without modules."""

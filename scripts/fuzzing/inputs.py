@@ -9,11 +9,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from .base import PEAKS
-from .commands import OBSERVED, RUNS, Input, of_batch, of_module, of_run
 from .damages import replace_item
 from .desk import Desk
 from .foreign import newer, renamed, zipped
+from .fuzz_base import PEAKS
+from .fuzz_commands import OBSERVED, RUNS, Input, of_batch, of_module, of_run
 from .words import command_line, question
 
 

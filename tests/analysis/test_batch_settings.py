@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tried_programs import DrawnProgram, menu_row, optimization, searched
 
-from inductor_bench.analysis.optimization.batch_settings import (
+from inductor_bench.analysis.optimization.search_results import (
     FEWEST_MODELS,
     SettingSummary,
     compute_mean_saving,

@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.analysis.layers.launch_work import LaunchWork
-from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, compute_layer_share, sum_times_by_layer
-from inductor_bench.analysis.layers.tree import TreeNode, build_tree_by_layer, build_tree_by_line, fold_names, walk
+from inductor_bench.analysis.layer_times import (
+    DividedSteps,
+    GraphLayers,
+    LaunchWork,
+    TreeNode,
+    build_tree_by_layer,
+    build_tree_by_line,
+    compute_layer_share,
+    fold_names,
+    sum_times_by_layer,
+    walk,
+)
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
 from inductor_bench.records.evidence import CallPlace

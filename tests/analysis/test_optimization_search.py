@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.costs import ProcessCosts, time_of_round
 from inductor_bench.analysis.optimization.judging import LOOKS
 from inductor_bench.analysis.optimization.search import (
     MOST_FINALISTS,
@@ -16,8 +15,13 @@ from inductor_bench.analysis.optimization.search import (
     NOT_RUN,
     OptimizationSearch,
 )
-from inductor_bench.analysis.optimization.trial_plans import TrialPlan, have_conflict
-from inductor_bench.analysis.optimization.warming import CompileAhead
+from inductor_bench.analysis.optimization.trial_plans import (
+    CompileAhead,
+    ProcessCosts,
+    TrialPlan,
+    have_conflict,
+    time_of_round,
+)
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
     COMBINE,

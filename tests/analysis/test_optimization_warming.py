@@ -8,8 +8,7 @@ import pytest
 import step_runs
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.costs import time_of_round
-from inductor_bench.analysis.optimization.warming import CompileAhead, plan_processes_ahead
+from inductor_bench.analysis.optimization.trial_plans import CompileAhead, plan_processes_ahead, time_of_round
 from inductor_bench.records.optimization import CONFIRM, KEPT, PROVE, SCREEN, WARMING, Trial
 from inductor_bench.records.run import Run
 

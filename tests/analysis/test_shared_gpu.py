@@ -12,8 +12,8 @@ from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import list_findings
-from inductor_bench.analysis.gpu_sharing import describe_other_work, find_other_work
 from inductor_bench.analysis.optimization.step_facts import StepFacts
+from inductor_bench.analysis.roofline import describe_other_work, find_other_work
 from inductor_bench.analysis.step_costs import host_sets_pace
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.comparison import UNDECIDED

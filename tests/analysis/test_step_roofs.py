@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import run_builder as build
 import step_runs
+from quiet_runs import run_of, with_kernel
 
 from inductor_bench.analysis.kernel_aggregation import StepUse, judge_in_step
 from inductor_bench.analysis.ledger import own_time
+from inductor_bench.analysis.roofline import find_refuted_roofs, leave_out_bounds, list_rates
 from inductor_bench.analysis.step_costs import compute_alone_ratio, compute_cost
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.batch_record import DONE, BatchModel
-from inductor_bench.records.module import Kernel, LeastWork, ShapeGroup
+from inductor_bench.records.module import Kernel, LeastWork, RooflineResult, ShapeGroup
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Peaks, Run
 from inductor_bench.store.digest import read_digest
@@ -79,3 +81,46 @@ def test_a_batch_reads_the_same_gain_of_the_step_from_the_record(tmp_path: Path)
     cost = compute_cost(run, run.modules[0], kernel)
     assert (row.gain_limit_s, row.time_s, row.calls) == (pytest.approx(cost.gain_limit_s), cost.time_s, cost.calls)
     assert row.peak_share == kernel.roof.peak_share
+
+
+# Peaks that a kernel exceeds bound no kernel, in a run and in its batch.
+
+
+CACHE = build.H200.cache_bandwidth or 0.0
+BEYOND = {"bound": "cache", "peak_share": None, "gain_limit_s": 0.0, "bandwidth": 1.3 * CACHE}
+
+
+def roofs(run: Run) -> frozenset[tuple[str, str]]:
+    return find_refuted_roofs(list_rates(run.modules), run.peaks)
+
+
+def kernels(run: Run) -> tuple[Kernel, ...]:
+    return tuple(kernel for module in leave_out_bounds(run.modules, roofs(run)) for kernel in module.kernels)
+
+
+def beside(run: Run, bound: str) -> Run:
+    """The run with one more kernel in its first graph, at half of its roof."""
+    module, *rest = run.modules
+    other = replace(module.kernels[0], name="other", roof=RooflineResult(CACHE / 2, None, 0.5, bound, 1e-4))
+    return replace(run, modules=(replace(module, kernels=(*module.kernels, other)), *rest))
+
+
+def test_a_kernel_beyond_a_peak_takes_its_bound_from_all_kernels() -> None:
+    run = beside(with_kernel(time_s=4e-3, **BEYOND), "cache")
+    assert roofs(run) == {("cache", "")}
+    found = kernels(run)[-1].roof
+    assert (found.bound, found.peak_share, found.gain_limit_s, found.bandwidth) == ("cache", None, None, CACHE / 2)
+
+
+def test_other_roofs_stay() -> None:
+    run = beside(with_kernel(time_s=4e-3, **BEYOND), "memory")
+    assert kernels(run)[-1] == run.modules[0].kernels[-1]
+
+
+def test_a_kernel_that_takes_hardly_any_time_refutes_nothing() -> None:
+    assert not roofs(with_kernel(time_s=1e-6, **BEYOND))
+    assert not roofs(with_kernel(time_s=4e-3, **{**BEYOND, "bandwidth": 1.05 * CACHE}))
+
+
+def test_a_run_without_peaks_has_nothing_to_refute() -> None:
+    assert not roofs(replace(run_of(*with_kernel(time_s=4e-3, **BEYOND).modules), peaks=None))

@@ -18,8 +18,7 @@ from torch._inductor.select_algorithm import TritonTemplateCaller
 
 from inductor_bench.autotune.kernel_variants import LibraryVariants, find_variants
 from inductor_bench.autotune.kernel_variants import library_variants as library_variants_of
-from inductor_bench.autotune.methods import METHODS
-from inductor_bench.autotune.variant_protocol import FixedKernel
+from inductor_bench.autotune.methods import METHODS, FixedKernel
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import (
     CompareOutputs,

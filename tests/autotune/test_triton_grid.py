@@ -83,7 +83,6 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     other = {**NOW, "XBLOCK": 64}
     far = {"YBLOCK": 16, "XBLOCK": 256, "num_stages": 1, "num_warps": 8}
     variants = TritonVariants(NOW, default=(NOW,), max=(other, NOW, far), ladders=LADDERS)
-    assert variants.listed_by_default() == []
     assert variants.listed_by_max_autotune() == [other, far]
     every = list(variants.nearest_first(NOW))
     assert every[:2] == [other, far]

@@ -32,9 +32,9 @@ from inductor_bench.records.evidence import Evidence, HostTrace
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run, Timeline
 from inductor_bench.report.formats import View
-from inductor_bench.report.models_document import LIST_FORMATS
 from inductor_bench.report.modes_document import FORMATS
 from inductor_bench.report.run.run_document import FORMATS as RUN_FORMATS
+from inductor_bench.report.table_documents import LIST_FORMATS
 from inductor_bench.store import codec
 from inductor_bench.store.codec import FORMAT
 from inductor_bench.store.folder import BatchFolder, RunFolder

@@ -29,8 +29,8 @@ from inductor_bench.source.stretch_texts import split_joined_parts
 from inductor_bench.store.codec import encode
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernels import edit_check
-from inductor_bench.workflows.kernels.check_texts import check_texts
 from inductor_bench.workflows.kernels.edit_check import _find_origin, require_same
+from inductor_bench.workflows.kernels.edit_evidence import check_texts
 
 HASHES = EditHashes("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 CHECKS = (

@@ -12,7 +12,16 @@ from printed import run_markdown
 
 from inductor_bench.devices import nvidia
 from inductor_bench.devices.hardware_counters import HOPPER_STALL, list_metrics
-from inductor_bench.devices.nvidia import NVIDIA, compute_capability, is_gpu_lost, list_gpu_models, list_visible_gpus
+from inductor_bench.devices.nvidia import (
+    ARCHITECTURES,
+    LIMITS,
+    NVIDIA,
+    compute_capability,
+    compute_theoretical_occupancy,
+    is_gpu_lost,
+    list_gpu_models,
+    list_visible_gpus,
+)
 from inductor_bench.devices.protocol import CPU, Device
 from inductor_bench.devices.table import (
     DEVICES,
@@ -113,3 +122,44 @@ def test_gpus_and_their_models_are_those_that_the_driver_names(tmp_path: Path, m
 )
 def test_a_lost_gpu_is_told_from_what_a_program_does(said: str, is_lost: bool) -> None:
     assert is_gpu_lost(said) is is_lost
+
+
+# Theoretical occupancy against NVIDIA's calculator: the warps are what ``cuda_occupancy.h`` of CUDA 13.0 returns.
+
+
+RESIDENT = {
+    # (warps, registers, shared memory): the resident warps for each compute capability
+    (1, 16, 16): {"7.5": 16, "8.6": 16, "8.9": 24, "9.0": 32, "12.0": 24},  # blocks run out
+    (4, 32, 0): {"7.5": 32, "8.6": 48, "8.9": 48, "9.0": 64, "12.0": 48},  # warps
+    (8, 64, 0): {"7.5": 32, "8.6": 32, "8.9": 32, "9.0": 32, "12.0": 32},  # registers
+    (16, 33, 0): {"7.5": 32, "8.6": 48, "8.9": 48, "9.0": 48, "12.0": 48},
+    (8, 40, 2048): {"7.5": 32, "8.6": 48, "8.9": 48, "9.0": 48, "12.0": 48},
+    (4, 168, 49152): {"7.5": 4, "8.6": 8, "8.9": 8, "9.0": 12, "12.0": 8},  # registers, or shared memory
+    (4, 255, 98304): {"8.6": 4, "8.9": 4, "9.0": 8, "12.0": 4},  # shared memory
+    (32, 72, 0): {"7.5": 0, "8.6": 0, "8.9": 0, "9.0": 0, "12.0": 0},  # not one block fits
+}
+
+
+@pytest.mark.parametrize(("block", "resident"), RESIDENT.items(), ids=str)
+def test_the_occupancy_is_that_of_the_calculator(block: tuple[int, int, int], resident: dict[str, int]) -> None:
+    for capability, warps in resident.items():
+        assert compute_theoretical_occupancy(capability, *block) == warps / LIMITS[capability].warps, capability
+
+
+def test_what_is_not_known_gives_nothing() -> None:
+    assert compute_theoretical_occupancy("9.0", 4, 0, 0) == 1
+    for unknown in (
+        (None, 4, 32, 0),
+        ("99.0", 4, 32, 0),
+        ("9.0", None, 32, 0),
+        ("9.0", 4, None, 0),
+        ("9.0", 4, 32, None),
+    ):
+        assert compute_theoretical_occupancy(*unknown) is None
+
+
+def test_the_limits_agree_with_what_compilers_are_told() -> None:
+    for known in ARCHITECTURES.values():
+        limits = LIMITS[f"{known.capability // 10}.{known.capability % 10}"]
+        assert limits.warps * 32 == known.threads
+        assert limits.shared_bytes - limits.reserved_bytes == known.shared_memory_bytes or known.name == "sm_75"

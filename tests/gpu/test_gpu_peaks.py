@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from inductor_bench.records.run import Peaks
-from inductor_bench.worker.device.nvidia_runtime import (
-    capture_graph,
-    profile_durations,
-    sustained_time,
-    triton_kernels,
-)
+from inductor_bench.worker.device.nvidia_runtime import capture_graph, profile_durations, sustained_time, triton_kernels
 from inductor_bench.worker.device.runtimes import describe_environment
 from inductor_bench.worker.survey import count_operator_costs, measure_peaks
 

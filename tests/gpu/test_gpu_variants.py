@@ -11,20 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.messages.observed import VARIANTS
-from inductor_bench.messages.variant_requests import (
+from inductor_bench.messages.observed import (
     TRIED,
+    VARIANTS,
     ProgramVariant,
     TriedVariants,
     VariantsRequest,
     VariantSwitch,
 )
-from inductor_bench.records.optimization import (
-    FUNCTION,
-    INDUCTOR,
-    OPTIMIZER,
-    TORCH,
-)
+from inductor_bench.records.optimization import FUNCTION, INDUCTOR, OPTIMIZER, TORCH
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules.compile_environment import SITE
 

@@ -12,7 +12,7 @@ import pytest
 
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages import edit_requests, job_requests, kernel_requests
+from inductor_bench.messages import job_requests, kernel_requests
 from inductor_bench.messages.job_requests import (
     WorkerJob,
     WorkerRequest,
@@ -36,7 +36,7 @@ def requests_of(*modules: ModuleType) -> Iterator[type[WorkerRequest[Any]]]:
 
 
 JOBS = {kind for kind in requests_of(job_requests) if issubclass(kind, WorkerJob)}
-BENCH = set(requests_of(job_requests, kernel_requests, edit_requests)) - JOBS
+BENCH = set(requests_of(job_requests, kernel_requests)) - JOBS
 
 
 def test_each_request_has_a_row_and_each_row_a_request() -> None:

@@ -14,7 +14,7 @@ from printed import printed
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import ModelModes, ModesByModel
 from inductor_bench.report.formats import View
-from inductor_bench.report.models_document import LIST_FORMATS as FORMATS
+from inductor_bench.report.table_documents import LIST_FORMATS as FORMATS
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])
 DEFAULT = row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0, codes=("a",))

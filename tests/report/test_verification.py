@@ -6,27 +6,47 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import retune_fakes
+import step_runs
 from documented import documented
 from printed import printed
 
+from inductor_bench.analysis.batch_aggregation import summarize_retunes
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.cli import main as entry
 from inductor_bench.cli.apply import exceeds_limit
 from inductor_bench.cli.main import main
-from inductor_bench.messages.observed import ComparedOutputs, Pins
-from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
+from inductor_bench.messages.observed import APPLY, ComparedOutputs, Pins
+from inductor_bench.records.base import Category
+from inductor_bench.records.retune import (
+    FASTER,
+    AppliedKernel,
+    Config,
+    MeasuredKernel,
+    PinnedOutputs,
+    Retune,
+    RetuneRow,
+    Saving,
+    TritonPin,
+    Tuning,
+    Verification,
+)
 from inductor_bench.report.document import Document, Sentence, Table
 from inductor_bench.report.run.retune_document import (
     APPLIED_FORMATS,
     describe_details,
     describe_missed_kernels,
     describe_proof,
+    describe_retunes,
     make_proof_section,
 )
 from inductor_bench.report.terminal import render_text
 from inductor_bench.report.waterfall import Fall, plot_waterfall
 from inductor_bench.store.codec import decode, encode
+from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import apply
 from inductor_bench.workflows.apply import ApplyOutcome
-from inductor_bench.workflows.pins import PinnedRun
+from inductor_bench.workflows.pins import PinnedRun, Unpinned
 from inductor_bench.workflows.proof import _summarise
 
 STEP = Saving(17.8e-3, 16.9e-3, 0.9e-3, 0.8e-3, 1.0e-3, 40, "saves")
@@ -328,3 +348,133 @@ def test_the_bars_of_a_waterfall_each_begin_where_the_last_one_ends() -> None:
     assert top == less[1] == 1.0 and less[0] == more[0] and more[1] == chance[1] and chance[0] == after and begin == 0.0
     assert [bar.colour for bar in bars[1:4]] == ["good", "bad", "muted"]
     assert "begin at 1.38 s" in said.text and (less[1] - less[0]) * (2.0 - 1.375) == pytest.approx(0.4, abs=1e-5)
+
+
+# The row of a retuned kernel says itself why a faster config is not put into a program, as ``apply`` does.
+
+
+UNLIKE = "by itself it takes 64 times what it takes in the model"
+
+
+def folder_with(tmp_path: Path, category: Category, time_s: float, config: Config) -> RunFolder:
+    """A RUN with the retune of one kernel, which takes 28.1 ms by itself and 14 ms with the config."""
+    folder = RunFolder(tmp_path / "run")
+    run = retune_fakes.make_run(folder)
+    name, kernel_id, _, graph, calls, _ = retune_fakes.KERNELS[2]
+    found = retune_fakes.retuned(f"{name}.py", "max")
+    assert found.tuning is not None
+    tuning = replace(found.tuning, default_s=28.1e-3, best_s=14e-3, speedup=2.0, verdict="faster", best_config=config)
+    kernel = replace(found, tuning=tuning)
+    row = Retune(name, kernel_id, category, (graph,), calls, time_s * calls, f"kernels/{name}.py", "max", kernel)
+    folder.save(replace(run, retunes=(row,)))
+    return folder
+
+
+CASES = [
+    (Category.POINTWISE, 28.1e-3 / 64, {"XBLOCK": 64}, UNLIKE, "so its winner says nothing about the model"),
+    (Category.EXTERN_CONV, 28.1e-3, {"cudnn_benchmark": True}, "cuDNN's search", "torch.backends.cudnn.benchmark"),
+    (Category.EXTERN_GEMM, 28.1e-3, {"threads": 4}, "another number of threads", "torch.set_num_threads"),
+    (Category.EXTERN_GEMM, 28.1e-3, {"backend": "cutlass"}, "a CUTLASS kernel, which Inductor uses only", "timed it"),
+]
+
+
+@pytest.mark.parametrize(("category", "time_s", "config", "short", "more"), CASES)
+def test_a_row_says_why_its_config_is_not_put_into_a_program(
+    category: Category,
+    time_s: float,
+    config: Config,
+    short: str,
+    more: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = folder_with(tmp_path, category, time_s, config)
+    assert entry.main(["apply", str(folder.path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert short.split(":")[0] in said and more in said
+    assert entry.main(["report", str(folder.path), "--no-plots"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (place,) = [number for number, line in enumerate(lines) if "28.1 ms" in line]
+    assert lines[place + 1].strip().startswith(short), "the line below the row"
+    assert entry.main(["report", str(folder.path), "--no-plots", "--format", "md"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "28.1 ms" in line]
+    assert short.split("'")[0] in row
+    page = (folder.path / "report.html").read_text()
+    assert short.replace("'", "&#39;") in page
+    assert short in (folder.path / "tables" / "retunes.csv").read_text()
+
+
+def test_a_row_without_an_obstacle_has_no_line_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = folder_with(tmp_path, Category.POINTWISE, 28.1e-3, {"XBLOCK": 64})
+    assert entry.main(["report", str(folder.path), "--no-plots"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (place,) = [number for number, line in enumerate(lines) if "28.1 ms" in line and "2.00x" in line]
+    assert not lines[place + 1].strip()
+
+
+# What ``apply`` says: how much of the winners can be put back, and why the others cannot.
+
+
+def row(name: str, category: Category, saving_s: float) -> RetuneRow:
+    place = (name, name, category, ("forward",), 1.0, 1e-3, f"kernels/{name}.py", "max")
+    return RetuneRow(*place, tuned_default_s=1e-3, tuned_best_s=5e-4, speedup=2.0, verdict=FASTER, saving_s=saving_s)
+
+
+CONFIG, LIBRARY = row("triton_red_0", Category.REDUCTION, 20e-6), row("aten_mm_0", Category.EXTERN_GEMM, 800e-6)
+PIN = TritonPin("key", (), "triton_red_0", "triton_red_0", {"XBLOCK": 1})
+
+
+def text(pinned: tuple[TritonPin, ...], unpinned: tuple[Unpinned, ...]) -> str:
+    pins = Pins(APPLY, "digest", "2.11", "3.6", pinned, ())
+    rows = {one.kernel_id: one for one in (CONFIG, LIBRARY)}
+    outcome = ApplyOutcome(Path("runs/x"), PinnedRun(pins, {}, rows, unpinned), written=(Path("tuned.py"),))
+    return " ".join(printed(APPLIED_FORMATS.get("table"), outcome).split())
+
+
+@pytest.mark.parametrize(
+    ("pinned", "unpinned", "said", "silent"),
+    [
+        ((PIN,), (), "1 kernel won something by itself; projected saving 20.0 µs a step", "put back"),
+        (
+            (PIN,),
+            (Unpinned(LIBRARY, "a library call"),),
+            "2 kernels won something by themselves, 1 has a config that can be put back; projected saving 20.0 µs",
+            "800",
+        ),
+        (
+            (),
+            (Unpinned(CONFIG, "its standalone file is missing"),),
+            "none have a config that can be put back",
+            "saving",
+        ),
+    ],
+)
+def test_winners_that_cannot_be_put_back_are_named(
+    pinned: tuple[TritonPin, ...], unpinned: tuple[Unpinned, ...], said: str, silent: str
+) -> None:
+    shown = text(pinned, unpinned)
+    assert said in shown and silent not in shown
+    assert ("--verify -- python train.py" in shown) == bool(pinned), "without a pin there is nothing to compare"
+    assert all(f"{left.row.name}: {left.reason}" in shown for left in unpinned)
+
+
+def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> None:
+    timing = summarize([1e-3] * 9)
+    tuning = Tuning("max", "cold", (), 3, 1e-3, 2e-4, 5.0, FASTER, {"backend": "aten", "cudnn_benchmark": True})
+    kernel = MeasuredKernel("aten_conv_0", "c" * 16, "", "aten", "a GPU", {}, timing, timing, "", tuning=tuning)
+    place = ("aten_conv_0", "c" * 16, Category.EXTERN_CONV, ("forward",), 1.0, 1e-3, "kernels/aten_conv_0.py", "max")
+    searched = Retune(*place, kernel=kernel)
+    run = replace(step_runs.transformer(), retunes=(searched,))
+
+    def words_of(retune: Retune) -> str:
+        summary = summarize_retunes((retune.row, CONFIG))
+        assert summary is not None
+        return describe_retunes(summary, run)
+
+    left = "0.800 ms of it by library settings or library kernels, which apply does not set"
+    words = f"a step would save 0.820 ms (2.7%), {left}"
+    assert words in words_of(searched)
+    template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))
+    assert "settings" not in words_of(replace(searched, kernel=template))
+    cutlass = replace(kernel, tuning=replace(tuning, best_config={"backend": "cutlass", "kernel": "a"}))
+    assert words in words_of(replace(searched, kernel=cutlass))

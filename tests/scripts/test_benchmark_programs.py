@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
+import mode_rows
 import pytest
 
-from scripts import benchmark_programs
+from inductor_bench.records.retune import Saving
+from inductor_bench.store import codec
+from scripts import benchmark_apply, benchmark_modes, benchmark_programs
+from scripts.benchmark_host import summary, words_of
 from scripts.benchmark_programs import FOLDER, PROGRAMS, SEVERAL_RANKS, answer_of, compare, measure, observe
 
 LIMIT_S = 500.0
@@ -122,3 +129,110 @@ def test_a_program_writes_its_laps(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert [kind for kind, _ in found["laps"]] == ["step"] * 60 and len(found["host_s"]) == 60
     assert row["alone_compiled"] == found["compiled"] and found["compiled"]["graphs"] == 0
     assert row["alone_step_s"] > 0 and found["ended_s"] >= found["host_s"][-1]
+
+
+# The script that compares a program with itself: which verdicts it takes for a difference.
+
+
+@pytest.mark.parametrize(
+    ("step", "device", "good"),
+    [
+        ("no difference", "no difference", True),
+        ("undecided", None, True),
+        ("saves", "no difference", False),
+        ("no difference", "slower", False),
+        (None, None, False),
+    ],
+)
+def test_a_sure_verdict_is_a_difference(step: str | None, device: str | None, good: bool) -> None:
+    def saving(verdict: str | None) -> object:
+        return codec.encode(Saving(1e-3, 1e-3, 2e-6, -1e-6, 5e-6, 10, verdict)) if verdict else None
+
+    row = benchmark_apply.row_of({"step": saving(step), "device": saving(device)})
+    assert row["same"] is good
+    assert step is None or f"step 1.00 ms, saves +2.00 µs (-1.00 to +5.00), {step}" in row["words"]
+
+
+def test_bits_and_files_that_were_taken_are_counted() -> None:
+    kernels = [{"state": "pinned", "reason": None}, {"state": "missing", "reason": "it did not run"}]
+    outputs = {"difference": 1e-9, "own_difference": 0.0, "tensors": 3}
+    row = benchmark_apply.row_of({"step": None, "device": None, "outputs": outputs, "kernels": kernels})
+    assert (row["taken"], row["equal"], row["reasons"]) == (1, False, ["it did not run"])
+    assert benchmark_apply.row_of({"step": None, "device": None, "outputs": outputs | {"tensors": 0}})["equal"] is None
+
+
+# What the script on the host's ledger makes of a record.
+
+
+LINE = {"file": "/app/train.py", "line": 5, "function": "busy_wait", "code": "pass"}
+RECORD: dict[str, Any] = {
+    "program": {
+        "step_time_s": 0.01,
+        "parts": [
+            {"kind": "graph", "label": "forward", "time_s": 0.004},
+            {"kind": "idle", "label": "Python", "time_s": 0.005},
+            {"kind": "idle", "label": "between kernels", "time_s": 0.001},
+        ],
+        "host": {
+            "stretches": [
+                {"label": "Python", "function": "busy_wait", "time_s": 0.004, "samples": 80, "source": LINE},
+                {"label": "Python", "function": "f", "time_s": 0.001, "samples": 20, "source": None},
+            ],
+            **{"samples": 100, "every": 200, "steps": 60, "cost": 0.004, "cost_low": -0.001, "cost_high": 0.012},
+        },
+    }
+}
+
+
+def test_the_tied_share_is_of_the_idle_time_in_which_the_host_is_awaited() -> None:
+    row = summary("python 5 ms", RECORD)
+    assert (round(row["tied"], 9), round(row["idle_ms"], 9), round(row["between_ms"], 9)) == (0.8, 6, 1)
+    text = words_of({**row, "own_ms": 5.0, "found_ms": 4.9, "off": -0.02})
+    assert "cost +0.40% (-0.10 to +1.20)" in text and "tied 80.0%" in text and "off -2.0%" in text
+    assert "busy_wait  train.py:5" in text and text.endswith("no line")
+
+
+def test_a_program_without_a_record_has_a_row() -> None:
+    assert "0 of 0 samples" in words_of(summary("gan", {}))
+
+
+# What ``scripts/benchmark_modes.py`` says of a process, and what it does if it is ended itself.
+
+
+SCRIPTS = Path(benchmark_modes.__file__).parent
+
+CHILD = """
+    import signal, time
+    def interrupt(*_):
+        print("interrupted", flush=True)
+        raise SystemExit(130)
+    signal.signal(signal.SIGINT, interrupt)
+    print("begun", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_time_of_a_process_is_divided() -> None:
+    process = mode_rows.process(0, 0.1, compile_time_s=20.0, compiled_graphs=2, time_s=30.5)
+    said = benchmark_modes.time_of(process)
+    assert said.startswith("30.5 s, of which compilation or its caches 20.0 s (2 graphs compiled in it)")
+    assert "timed steps 0.5 s" in said and said.endswith("end 10.0 s")
+    assert "nothing compiled" in benchmark_modes.time_of(mode_rows.process(1, 0.1, time_s=3.0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_interrupts_the_comparison_and_the_rows_are_read(number: signal.Signals) -> None:
+    code = f"""
+        import os, sys
+        from scripts import benchmark_modes
+        benchmark_modes.run_until([sys.executable, "-c", {textwrap.dedent(CHILD)!r}], os.environ, 50)
+        print("rows", flush=True)
+    """
+    path = str(SCRIPTS.parent)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=600)[0] == "interrupted\nrows\n" and process.returncode == 0

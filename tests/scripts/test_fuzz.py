@@ -197,8 +197,8 @@ def test_an_input_without_damage_is_read(kind: str, found: dict[str, list[str]])
 def look_at_planted(folder: Path) -> dict[str, list[str]]:
     """The faults that are found of each planted command, on one input that is enough for it."""
     from fuzzing.campaign import Campaign, run_input
+    from fuzzing.fuzz_trial import Limits, Runner
     from fuzzing.inputs import generator, make_input
-    from fuzzing.trial import Limits, Runner
 
     breakdown = extraction = None
     for number in itertools.count():
@@ -224,7 +224,7 @@ def look_at_undamaged(folder: Path) -> dict[str, list[str]]:
     from fuzzing import foreign, inputs
     from fuzzing.campaign import Campaign, run_input
     from fuzzing.documents import Document
-    from fuzzing.trial import Runner
+    from fuzzing.fuzz_trial import Runner
 
     for name in ("damage_json", "damage_bytes", "damage_text", "damage_packed"):
         setattr(inputs.Desk, name, lambda self, *given: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import re
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from breakdown_runs import H200
 from source_data import CPU, GPU, cpu_sample, gpu_sample, module_of, text_of
 from wrapper_text import module_text
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import ModuleSource
-from inductor_bench.source.generated_text import has_profile_mark, read_comment
+from inductor_bench.source.calls import find_kernel_key, format_types, lookup_key
+from inductor_bench.source.generated_text import find_statement, has_profile_mark, read_comment
 from inductor_bench.source.module_reader import read_module
 
 MIXNET = GPU / "mixnet_l_train"
@@ -438,3 +441,121 @@ def test_truncated_module_is_refused() -> None:
     text = text_of(MIXNET / "forward.py")
     with pytest.raises(InductorBenchError, match="not Python"):
         read_module(text[: len(text) // 2])
+
+
+# The search for one statement of a text, which parses no more than this statement.
+
+
+TEXT = '''"""A file.
+
+FACTS = 1 is no statement here... it has text before it.
+"""
+import os
+
+FACTS = {
+    "a": [
+        1,
+],
+}
+CODE = r"""
+#include <cmath>
+extern int x;
+}
+"""
+
+
+@decorate(
+    1,
+)
+@again
+def function(x):
+    return x
+
+
+broken(
+'''
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [(r"^import", (5, 5)), (r"^FACTS = \{", (7, 11)), (r"^CODE = ", (12, 16)), (r"^@dec", (19, 24))],
+)
+def test_a_statement_has_the_lines_of_the_text(pattern: str, lines: tuple[int, int]) -> None:
+    node = find_statement(TEXT, re.compile(pattern, re.MULTILINE))
+    assert node is not None
+    first = node.decorator_list[0] if isinstance(node, ast.FunctionDef) else node
+    assert (first.lineno, node.end_lineno) == lines
+
+
+def test_a_statement_with_many_lines_at_the_margin_is_whole() -> None:
+    text = 'CODE = """\n' + "int x;\n" * 500 + '"""\n'
+    node = find_statement(text, re.compile(r"^CODE = ", re.MULTILINE))
+    assert node is not None and node.end_lineno == 502
+
+
+def test_a_statement_that_is_missing_or_broken() -> None:
+    assert find_statement(TEXT, re.compile(r"^OTHER = ", re.MULTILINE)) is None
+    with pytest.raises(InductorBenchError, match="it is not Python"):
+        find_statement(TEXT, re.compile(r"^broken", re.MULTILINE))
+    with pytest.raises(InductorBenchError, match="hundreds of digits"):
+        find_statement(f"FACTS = {'1' * 400}\n", re.compile(r"^FACTS = ", re.MULTILINE))
+
+
+# Keys of Triton kernels in Inductor's lookup table, from the text of a kernel.
+
+
+KEY = "054b69b18b638e096098ec9257b5dfe08389a1e2fc28280147e3d369603f6aa9"
+"""What ``generate_lookup_hash_from_source_code`` of torch 2.11.0 returns for the loaded kernel."""
+
+
+def reduction() -> str:
+    text = gzip.decompress((H200 / "programs" / "breaks" / "6.py.gz").read_bytes()).decode()
+    return read_module(text).kernels[0].source
+
+
+def test_the_key_is_inductors() -> None:
+    found = find_kernel_key(reduction())
+    assert found is not None
+    assert found.key == KEY
+    assert found.name == "triton_red_fused_gelu_gelu_backward_sum_0"
+    assert found.is_looked_up
+    assert found.types.startswith("R0_BLOCK:constexpr,XBLOCK:constexpr,in_out_ptr0:*fp32")
+
+
+def test_the_name_does_not_count_and_sizes_and_types_do() -> None:
+    source = reduction()
+    known = find_kernel_key(source)
+    renamed = find_kernel_key(source.replace("def triton_red_fused_gelu_gelu_backward_sum_0", "def triton_red_fused_7"))
+    other_size = find_kernel_key(source.replace("'r0_': 128", "'r0_': 256"))
+    other_type = find_kernel_key(source.replace("'in_ptr0': '*fp32'", "'in_ptr0': '*fp16'"))
+    assert known is not None and renamed is not None and other_size is not None and other_type is not None
+    assert renamed.key == known.key != other_size.key
+    assert other_type.key == known.key and other_type.types != known.types, "Inductor's key has no types"
+
+
+def test_a_kernel_without_size_hints_has_the_key_of_none() -> None:
+    text = (
+        "@triton_heuristics.foreach(\n    num_warps=8,\n    triton_meta={'signature': {'in_ptr0': '*fp32'}},\n)\n"
+        "@triton.jit\ndef triton_for_fused_0(in_ptr0):\n    pid = tl.program_id(0)\n"
+    )
+    found = find_kernel_key(text)
+    assert found is not None
+    assert found.key == lookup_key("None", "def anything(in_ptr0):\n    pid = tl.program_id(0)\n")
+    assert found.types == format_types({"in_ptr0": "*fp32"})
+
+
+def test_a_reduction_without_an_x_dimension_has_the_key_that_its_heuristics_leave() -> None:
+    """They set the size hint of ``x`` to 1 before Inductor computes the key."""
+    source = reduction()
+    hints = re.search(r"size_hints=(\{.*?\})", source)
+    with_x = find_kernel_key(source)
+    without_x = find_kernel_key(source.replace("inductor_meta={", "inductor_meta={'no_x_dim': True, "))
+    ones = find_kernel_key(source.replace(hints[1], str({**ast.literal_eval(hints[1]), "x": 1})) if hints else "")
+    assert with_x is not None and without_x is not None and ones is not None
+    assert without_x.key == ones.key != with_x.key
+
+
+def test_text_without_a_kernel_and_text_that_is_none() -> None:
+    assert find_kernel_key("x = 1\n") is None
+    with pytest.raises(InductorBenchError):
+        find_kernel_key("@triton_heuristics.pointwise(\ndef (:\n")

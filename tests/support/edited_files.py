@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.records.code import KernelDefinition
-from inductor_bench.records.edit_pin import CPP, TRITON
+from inductor_bench.records.edit import CPP, TRITON
 from inductor_bench.source.edited import KernelEdit, edit_text, read_passed_form
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store.folder import RunFolder

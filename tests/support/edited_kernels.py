@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.edit_requests import BufferRoles, PrepareCase
+from inductor_bench.messages.kernel_requests import BufferRoles, PrepareCase
+from inductor_bench.source.graph_reference import widen_launch, widen_source
 from inductor_bench.source.harness.common import Arguments
-from inductor_bench.source.widened import widen_launch, widen_source
 from inductor_bench.worker.bench.edit_judge import EditJudge, EditRunner
 from inductor_bench.workflows.kernels.edit_check import EXACT
 

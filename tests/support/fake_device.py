@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from inductor_bench.autotune.methods import CpuSpace
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.autotune.tuning_workers import CompilePool
-from inductor_bench.autotune.variant_protocol import CpuSpace
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.worker import WorkerLostError

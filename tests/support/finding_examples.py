@@ -12,7 +12,7 @@ import step_runs
 from inline import change
 from quiet_runs import quiet, run_of, with_kernel
 
-from inductor_bench.analysis import gpu_sharing, roofline
+from inductor_bench.analysis import roofline
 from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import (
     compile_findings,
@@ -264,7 +264,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "other-steps": Example(lambda: _transformer(other_steps=(StepKind(3, 81e-3),)), says=(share(step_findings.OFTEN),)),
     "busy-step": Example(_busy_step, says=(share(doubts.DELAYED),)),
-    "shared-gpu": Example(step_runs.shared, says=(share(evidence.OTHERS_BUSY), share(gpu_sharing.UNNAMED_BUSY))),
+    "shared-gpu": Example(step_runs.shared, says=(share(evidence.OTHERS_BUSY), share(roofline.UNNAMED_BUSY))),
     "few-steps": Example(
         lambda: _transformer(step_times_s=(30e-3, 31e-3)), says=(f"Fewer than {step_findings.FEW_STEPS} steps",)
     ),

@@ -9,18 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _signal import (
-    SIG_BLOCK,
-    SIG_DFL,
-    SIG_UNBLOCK,
-    SIGHUP,
-    SIGINT,
-    SIGKILL,
-    SIGQUIT,
-    SIGTERM,
-    pthread_sigmask,
-    signal,
-)
+from _signal import SIG_BLOCK, SIG_DFL, SIG_UNBLOCK, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, pthread_sigmask, signal
 from _socket import AF_UNIX, MSG_WAITALL, SCM_RIGHTS, SOL_SOCKET, socket
 from binascii import crc32
 from fcntl import LOCK_EX, flock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inductor_bench.messages.edit_requests import INFINITE, NAN, NUDGED, OTHER, ROUNDED, ZERO, EditCase
+from inductor_bench.messages.kernel_requests import INFINITE, NAN, NUDGED, OTHER, ROUNDED, ZERO, EditCase
 from inductor_bench.source.harness.common import Arguments
 from inductor_bench.worker.bench.arena import Arena, change_values, find_covered_bytes
 from inductor_bench.worker.bench.edit_judge import (

@@ -18,7 +18,7 @@ import pytest
 from breakdown_runs import H200
 
 from inductor_bench.messages.observed import COMPARE, PINNED, REFUSED, REPLACED, UNUSED, Pins
-from inductor_bench.records.edit_pin import CPP, TRITON, EditPin
+from inductor_bench.records.edit import CPP, TRITON, EditPin
 from inductor_bench.source.edit_rules import find_template_choice
 from inductor_bench.source.edited import read_passed_form
 from inductor_bench.source.generated_text import compute_cpp_kernel_id, compute_family_id, compute_triton_kernel_id

@@ -16,9 +16,8 @@ from inductor_bench.messages.observed import PROCESS_MARK
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.evidence import GpuSharing
 from inductor_bench.records.run import Peaks
-from inductor_bench.worker.device.gpu_watch import GpuWatch, find_sharing
+from inductor_bench.worker.device.gpu_watch import GpuWatch, find_sharing, measure_unshared
 from inductor_bench.worker.device.machine import Driver, GpuProcess
-from inductor_bench.worker.undisturbed_peaks import measure_unshared
 
 GIB = 1 << 30
 TOOL, PROGRAM, WORKER, OTHER = (digit * 32 for digit in "abcd")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from inductor_bench.source.harness.common import Arguments
-from inductor_bench.worker.bench.joined_kernel import JoinedKernel
+from inductor_bench.worker.bench.library_kernel import JoinedKernel
 
 COUNT = 64
 

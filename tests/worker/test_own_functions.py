@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from inductor_bench.messages.variant_requests import ProgramVariant, VariantsRequest, VariantSwitch  # noqa: E402
+from inductor_bench.messages.observed import ProgramVariant, VariantsRequest, VariantSwitch  # noqa: E402
 from inductor_bench.records.optimization import FUNCTION, OPTIMIZER  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402

@@ -30,7 +30,7 @@ from inductor_bench.messages.observed import (
     Pins,
     PinState,
 )
-from inductor_bench.records.edit_pin import EditPin
+from inductor_bench.records.edit import EditPin
 from inductor_bench.records.retune import Config, CppPin, TritonPin
 from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.source.module_reader import read_module

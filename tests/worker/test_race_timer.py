@@ -33,6 +33,13 @@ def timer_of(device: Device, kernel: Kernel, **how: Any) -> GpuRaceTimer:
     return GpuRaceTimer(LAUNCH, kernel.arguments(), kernel.bind, window_s=7e-4, warm_up_s=1e-3, gap=gap, **how)
 
 
+def bound(device: Device, seconds: float = 20e-6) -> tuple[Kernel, GpuRaceTimer, Any]:
+    """A kernel of so many seconds, its timer, and the call of it that is timed."""
+    kernel = Kernel(device, seconds)
+    timer = timer_of(device, kernel)
+    return kernel, timer, timer.bind(kernel.bind)
+
+
 def take(timer: GpuRaceTimer, kernel: Kernel, state: str = "cold", count: int = 6) -> list[float]:
     call = timer.bind(kernel.bind)
     timer.run_first(call, state)
@@ -42,9 +49,7 @@ def take(timer: GpuRaceTimer, kernel: Kernel, state: str = "cold", count: int = 
 
 @pytest.mark.parametrize("state", ["cold", "warm"])
 def test_both_windows_of_a_sample_follow_one_hold(device: Device, state: str) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.run_first(call, state)
     timer.get_ready(call, state)
     getattr(timer, state)(call)  # loads the graphs
@@ -57,9 +62,7 @@ def test_both_windows_of_a_sample_follow_one_hold(device: Device, state: str) ->
 
 
 def test_nothing_runs_on_the_device_while_graphs_are_captured(device: Device) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.run_first(call, "cold")
     now = device.now
     timer.get_ready(call, "cold")
@@ -73,9 +76,7 @@ def test_nothing_runs_on_the_device_while_graphs_are_captured(device: Device) ->
 def test_a_sample_is_taken_again_if_the_host_was_late_with_a_launch(
     device: Device, late_s: float, retaken: int
 ) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.cold(call)
     device.stalls = [0.0, late_s]  # of the restore and of the first window
     assert timer.cold(call) == pytest.approx(20e-6)
@@ -87,18 +88,14 @@ def test_a_sample_is_taken_again_if_the_host_was_late_with_a_launch(
 
 
 def test_a_host_that_needs_longer_for_each_launch_gets_a_longer_hold(device: Device) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.cold(call)
     device.stalls = [1.5 * HOLD_S] * 1000
     assert timer.cold(call) == pytest.approx(20e-6) and 0 < timer.retaken < MOST_RETAKEN
 
 
 def test_a_host_that_is_always_late_gets_its_last_sample(device: Device) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.cold(call)
     before = timer.retaken
     device.stalls = [50e-3] * 1000
@@ -106,9 +103,7 @@ def test_a_host_that_is_always_late_gets_its_last_sample(device: Device) -> None
 
 
 def test_what_calls_write_is_put_back_before_each_sample_by_one_launch(device: Device) -> None:
-    kernel = Kernel(device, 50e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    kernel, timer, call = bound(device, 50e-6)
     timer.warm(call)
     for _ in range(2):
         kernel.found.clear()
@@ -165,10 +160,8 @@ def test_a_timer_is_freed_with_its_last_reference(device: Device, mutated: list[
 
 
 def test_each_launch_of_a_window_of_several_is_watched(device: Device) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
+    _, timer, call = bound(device)
     timer.window_s = 3e-3
-    call = timer.bind(kernel.bind)
     timer.cold(call)
     device.stalls = [0.0, 0.0, 50e-3]  # of the restore, and of the first window's first and second replay
     assert timer.cold(call) == pytest.approx(20e-6) and timer.retaken == 1
@@ -177,9 +170,7 @@ def test_each_launch_of_a_window_of_several_is_watched(device: Device) -> None:
 def test_a_host_that_is_late_with_the_last_event_takes_the_sample_again(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.cold(call)
     stalls = [0.0, 0.0, 0.0, 4e-3]  # of the events of both windows
     record = nvidia_runtime._record
@@ -226,9 +217,7 @@ def test_a_call_whose_first_launch_fails_is_launched_again(device: Device) -> No
 
 
 def test_a_call_of_a_new_timer_needs_no_separate_first_launch(device: Device) -> None:
-    kernel = Kernel(device, 20e-6)
-    timer = timer_of(device, kernel)
-    call = timer.bind(kernel.bind)
+    _, timer, call = bound(device)
     timer.get_ready(call, "cold")
     assert timer.cold(call) == pytest.approx(20e-6)
 

@@ -16,28 +16,20 @@ torch = pytest.importorskip("torch")
 from torch._inductor import compile_fx  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from inductor_bench.messages.variant_requests import (  # noqa: E402
+from inductor_bench.messages.observed import (  # noqa: E402
     INCOMPARABLE,
     CheckedCallable,
     ProgramVariant,
     VariantsRequest,
     VariantSwitch,
 )
-from inductor_bench.records.optimization import (  # noqa: E402
-    ATTENTION,
-    COMPILE,
-    INDUCTOR,
-    LOADER,
-    MEMORY_FORMAT,
-    OPTIMIZER,
-    TORCH,
-)
+from inductor_bench.records.optimization import ATTENTION, COMPILE, INDUCTOR, LOADER, MEMORY_FORMAT, OPTIMIZER, TORCH  # noqa: E402
 from inductor_bench.worker.capture import pin_comparison  # noqa: E402
 from inductor_bench.worker.capture.output_comparison import find_coarsest_eps  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph, find_coarse_eps  # noqa: E402
-from inductor_bench.worker.capture.variants.held import HeldSettings  # noqa: E402
+from inductor_bench.worker.capture.variants.process_variants import HeldSettings  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
 from inductor_bench.worker.upstream import graph_variants as upstream  # noqa: E402
 from inductor_bench.worker.upstream.graph_variants import list_values_within  # noqa: E402

@@ -9,13 +9,11 @@ import breakdown_runs as runs
 import forking_python
 import pytest
 
-from inductor_bench.messages.observed import VARIANTS
-from inductor_bench.messages.variant_requests import TRIED, ProgramVariant, VariantsRequest, VariantSwitch
+from inductor_bench.messages.observed import TRIED, VARIANTS, ProgramVariant, VariantsRequest, VariantSwitch
 from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import INDUCTOR, OPTIMIZER
 from inductor_bench.store import codec
-from inductor_bench.workflows.optimizing.rank_agreement import describe_disagreement
-from inductor_bench.workflows.optimizing.tried_program import read_tried
+from inductor_bench.workflows.optimizing.tried_program import describe_disagreement, read_tried
 
 pytestmark = pytest.mark.slow
 

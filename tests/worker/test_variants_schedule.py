@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from inductor_bench.messages.variant_requests import ORIGINAL
+from inductor_bench.messages.observed import ORIGINAL
 from inductor_bench.worker.capture.variants.trial import APART, WARM_STEPS, Turn, count_samples, order_of, schedule_of
 
 

@@ -21,11 +21,11 @@ from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.source.harness.timing_cpu import last_level_cache_bytes
 from inductor_bench.store.caches import find_cache_folder, load_peaks, make_peaks_key, save_peaks
-from inductor_bench.worker import undisturbed_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
+from inductor_bench.worker.device import gpu_watch
+from inductor_bench.worker.device.gpu_watch import doubt_peaks, measure_undisturbed
 from inductor_bench.worker.device.nvidia_runtime import set_tf32
 from inductor_bench.worker.survey import measure_peaks
-from inductor_bench.worker.undisturbed_peaks import doubt_peaks, measure_undisturbed
 
 PEAKS = Peaks("a device", 1e12, {"float16": 1e14}, 50 << 20, 5e12, 1.2e-6, None, "2.13.0", "2026-01-01T00:00:00+00:00")
 
@@ -207,9 +207,9 @@ CLOCK_HZ, LANES = 2.6e9, 16
 
 def measured_under(monkeypatch: pytest.MonkeyPatch, peaks: list[Peaks], loads: list[MachineLoad]) -> tuple[Any, str]:
     """What is kept of these measurements; the first load is that of the look before them."""
-    monkeypatch.setattr(undisturbed_peaks, "_measure_load", lambda: loads[0])
+    monkeypatch.setattr(gpu_watch, "_measure_load", lambda: loads[0])
     later, left = iter(loads[1:]), iter(peaks)
-    monkeypatch.setattr(undisturbed_peaks, "load_since", lambda before, runs: next(later))
+    monkeypatch.setattr(gpu_watch, "load_since", lambda before, runs: next(later))
     return measure_undisturbed(lambda: next(left), CLOCK_HZ, LANES)
 
 

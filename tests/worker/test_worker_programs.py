@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
+import forking_python
 import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import find_remedy
 from inductor_bench.messages.observed import VARIANTS, Refusal, RunProgram
 from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.source.standalone_header import HARNESS_END, HARNESS_TITLE
 from inductor_bench.store import codec
+from inductor_bench.worker.bench.bench import import_file
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.capture.programs import build_model
 
@@ -132,3 +137,104 @@ def test_a_model_that_does_not_exist_has_near_names(monkeypatch: pytest.MonkeyPa
     with pytest.raises(InductorBenchError) as refusal:
         build_model("timm", "../mixnet_x", 1, training=False)
     assert refusal.value.message == "timm has no model ../mixnet_x" and "mixnet_xl" in refusal.value.hint
+
+
+# Which compiled graphs write inputs for which Inductor refuses CUDA graphs, tried with torch.
+
+
+PROGRAM = """
+import json
+
+import torch
+from torch._inductor.output_code import CompiledFxGraph
+
+from inductor_bench.worker.upstream.observing import describe_graph
+
+found, original = {}, CompiledFxGraph.__call__
+
+
+def called(self, inputs):
+    found.setdefault(name, []).append(describe_graph(self).writes_inputs)
+    return original(self, inputs)
+
+
+CompiledFxGraph.__call__ = called
+name = "counter"
+torch.compile(lambda x, counter: x * counter.add_(1))(torch.ones(8), torch.zeros(8))
+name = "statistics"
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)))
+model(torch.randn(4, 8)).sum().backward()
+print(json.dumps(found))
+"""
+
+
+def test_a_graph_that_writes_an_input_is_known_and_one_that_writes_its_buffers_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without vectors, torch 2.13 writes C++ for a batch norm that does not compile.
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = forking_python.run([str(tmp_path / "program.py")])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"counter": [True], "statistics": [False, False]}
+
+
+# Standalone files are imported with their harness compiled once.
+
+
+FIRST = '"""A kernel."""\n\nfrom __future__ import annotations\n\nRECORDED = {"name": "a"}\n'
+HARNESS = """
+import dataclasses
+
+@dataclasses.dataclass
+class Arguments:
+    sizes: list[int]
+
+def fail(arguments: Missing):
+    raise ValueError("of the harness")
+"""
+LAST = "\nARGUMENTS = Arguments([1])\n\ndef fail_last():\n    return fail(ARGUMENTS)\n"
+
+
+def write(folder: Path, name: str, first: str = FIRST, harness: str = HARNESS, last: str = LAST) -> Path:
+    path = folder / name
+    path.write_text(f"{first}{HARNESS_TITLE}{harness}{HARNESS_END}{last}")
+    return path
+
+
+def test_files_share_the_code_of_their_harness_and_nothing_else(tmp_path: Path) -> None:
+    one = import_file(write(tmp_path, "a.py"))
+    other = import_file(write(tmp_path, "b.py", FIRST.replace('"a"', '"b"')))
+    assert one.fail.__code__ is other.fail.__code__ and one.fail is not other.fail
+    assert one.Arguments is not other.Arguments and (one.RECORDED, other.RECORDED) == ({"name": "a"}, {"name": "b"})
+    assert one.__doc__ == "A kernel." and get_type_hints(one.Arguments) == {"sizes": list[int]}
+    unlike = import_file(write(tmp_path, "c.py", harness=HARNESS.replace("of the", "of another")))
+    with pytest.raises(ValueError, match="of another harness"):
+        unlike.fail_last()
+
+
+def test_a_traceback_shows_the_lines_of_the_file_and_of_the_harness(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.py")
+    with pytest.raises(ValueError) as raised:
+        import_file(path).fail_last()
+    *_, last, harness = traceback.extract_tb(raised.value.__traceback__)
+    assert (last.filename, last.line) == (str(path), "return fail(ARGUMENTS)")
+    assert harness.line == 'raise ValueError("of the harness")'
+
+
+def test_an_edited_file_is_imported_as_a_whole(tmp_path: Path) -> None:
+    quoted = write(tmp_path, "quoted.py", FIRST + "NOTE = '''\n", harness="\n", last="'''\n")
+    assert vars(import_file(quoted))["NOTE"] == f"\n{HARNESS_TITLE}\n{HARNESS_END}"
+    without_end = tmp_path / "old.py"
+    without_end.write_text(f"{FIRST}{HARNESS_TITLE}{HARNESS}{LAST}")
+    assert import_file(without_end).ARGUMENTS.sizes == [1]
+    broken = write(tmp_path, "broken.py", last="def (:\n")
+    with pytest.raises(SyntaxError) as raised:
+        import_file(broken)
+    assert raised.value.lineno == broken.read_text().count("\n"), "a line of the file"
+
+
+def test_a_file_that_refuses_the_machine_says_why(tmp_path: Path) -> None:
+    refused = write(tmp_path, "gpu.py", FIRST + "raise RuntimeError(f'{__name__}: it needs a GPU')\n")
+    with pytest.raises(InductorBenchError, match=r"gpu\.py: it needs a GPU"):
+        import_file(refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any, cast
 
 import h200
 import pytest
+from breakdown_runs import H200
 
+from inductor_bench.analysis import evidence_files
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.messages.job_requests import MachineFacts, ProfileModule, SurveyMachine
@@ -17,14 +20,21 @@ from inductor_bench.messages.observed import Observation
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import ObservedGraph, ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.request_fields import COMMAND
 from inductor_bench.records.run import Capture, Environment, Peaks
 from inductor_bench.records.traced import OperatorCall, OperatorCost, TensorArguments
+from inductor_bench.source import module_reader as source_module
 from inductor_bench.source.labels import ModuleLabel
-from inductor_bench.store.folder import RunFolder
+from inductor_bench.source.module_reader import read_header, read_module
+from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.lock import DeviceTurn
+from inductor_bench.trace.rows import read_trace
+from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.modules import module_measurements
-from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements, Profiling
+from inductor_bench.workflows.modules.kernel_files import extract_run
+from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements, Profiling, Survey
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _leave_out_refused_graphs
+from inductor_bench.workflows.modules.targets import find_program_file, resolve_target
 from inductor_bench.workflows.progress import Silent, StageTimes
 
 
@@ -177,3 +187,55 @@ def test_no_module_has_the_device_before_the_program_is_gone(tmp_path: Path, mon
     begun.let_go()
     thread.join(300)
     assert had.is_set()
+
+
+# What a breakdown reads: each trace and each module's text once; what comes after works on what is in memory.
+
+
+def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels are written from what is in memory, and are those that the run gives when it is read again."""
+    seen: list[str] = []
+    monkeypatch.setattr(evidence_files, "read_trace", lambda path: (seen.append("trace"), read_trace(path))[1])
+    monkeypatch.setattr(source_module, "read_header", lambda text: (seen.append("module"), read_header(text))[1])
+    monkeypatch.setattr(WorkerPool, "get_ready", lambda *_, **__: None)
+    monkeypatch.setattr(module_measurements, "take_survey", lambda *_, **__: (read_module.cache_clear(), Survey())[1])
+    module = tmp_path / "forward.py"
+    module.write_bytes(gzip.decompress((H200 / "gpu_kinds" / "0_forward.py.gz").read_bytes()))
+    trace = H200 / "gpu_kinds" / "0_forward.trace.json.gz"
+    options = BreakdownRequest(str(module), trace=trace, output=tmp_path / "run", plots=False)
+    read_module.cache_clear()
+    folder = RunFolder(breakdown.run_breakdown(options, Silent()).folder)
+    assert sorted(seen) == ["module", "trace"]
+    written = {file.name: file.read_bytes() for file in folder.kernels.iterdir()}
+    assert not extract_run(folder).failures and seen.count("trace") == 2
+    assert {file.name: file.read_bytes() for file in folder.kernels.iterdir()} == written
+    assert any(kernel.time_s for kernel in read_index(folder.kernels))
+
+
+# Which file is the program's own, whose digest a RUN holds.
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "file"),
+    [
+        ("train.py", (), "train.py"),
+        ("train.py:make", (), "train.py"),
+        ("", ("python", "train.py", "--lr", "1"), "train.py"),
+        ("", ("python", "-m", "pkg.run"), "pkg/run.py"),
+        ("", ("python", "-m", "pkg"), "pkg/__main__.py"),
+        ("", ("python", "-m", "json.tool"), None),
+        ("", ("ls",), None),
+        ("timm:resnet18", (), None),
+    ],
+)
+def test_a_program_has_one_file_or_none(
+    target: str, words: tuple[str, ...], file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pkg").mkdir()
+    for name in ("train.py", "pkg/run.py", "pkg/__main__.py"):
+        (tmp_path / name).write_text("")
+    request = BreakdownRequest(target, arguments=words)
+    found = resolve_target(request)
+    assert words == () or found.kind == COMMAND
+    assert find_program_file(found.resolved(request)) == (Path(file) if file else None)

@@ -11,8 +11,7 @@ from ...devices.table import find_device
 from ...records.code import MachineLoad
 from ...records.module import ModuleRecord
 from ...records.run import Run
-from ..gpu_sharing import describe_other_work
-from ..roofline import BEYOND, describe_rate, find_refuted_roofs, list_rates
+from ..roofline import BEYOND, describe_other_work, describe_rate, find_refuted_roofs, list_rates
 from ..step_costs import compute_weight_s, find_step, host_sets_pace, is_shared, runs_on_host
 from .finding import (
     ADVICE,

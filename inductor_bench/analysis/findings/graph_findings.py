@@ -81,8 +81,10 @@ def _describe_busy_share(graphs: list[ModuleRecord]) -> str:
     return join_words(words, MOST_NAMED)
 
 
-def _describe_idle_time(module: ModuleRecord) -> str:
-    return f"{units.whole_percent(1 - (module.times.busy_share or 0))} of {units.seconds(module.times.wall_time_s)}"
+def _describe_idle_time(graphs: list[ModuleRecord]) -> str:
+    times = [(one.label, one.times.busy_share or 0, one.times.wall_time_s) for one in graphs]
+    words = [(f"{units.whole_percent(1 - busy)} of {units.seconds(wall)}", label) for label, busy, wall in times]
+    return join_words([f"{said} ({label})" if len(graphs) > 1 else said for said, label in words], MOST_NAMED)
 
 
 def _describe_replays(graphs: list[ModuleRecord]) -> str:
@@ -133,13 +135,8 @@ def find_gaps(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     if sum(compute_idle_s(module) for module in graphs) < LEAST_SHARE * compute_whole_time_s(run):
         return
-    words = [_describe_idle_time(module) for module in graphs]
-    if len(graphs) > 1:
-        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
-    text = (
-        f"{join_labels(graphs)} {_choose_verb(graphs, 'leaves', 'leave')} the GPU idle "
-        f"for {join_words(words, MOST_NAMED)}"
-    )
+    idle = _describe_idle_time(graphs)
+    text = f"{join_labels(graphs)} {_choose_verb(graphs, 'leaves', 'leave')} the GPU idle for {idle}"
     gap = graphs[0].times.idle
     if len(graphs) == 1 and gap is not None and gap.count:
         text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
@@ -151,12 +148,9 @@ def find_host_share(evidence: RunEvidence) -> Iterator[Finding]:
     graphs = evidence.graphs_with("host-share")
     if not graphs:
         return
-    words = [_describe_idle_time(module) for module in graphs]
-    if len(graphs) > 1:
-        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    idle = _describe_idle_time(graphs)
     text = (
-        f"{join_labels(graphs)} {_choose_verb(graphs, 'spends', 'spend')} "
-        f"{join_words(words, MOST_NAMED)} outside kernels (the "
+        f"{join_labels(graphs)} {_choose_verb(graphs, 'spends', 'spend')} {idle} outside kernels (the "
         "Python wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
     )
     yield Finding(

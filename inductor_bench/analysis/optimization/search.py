@@ -35,8 +35,6 @@ from ...records.optimization import (
     MenuRow,
     Trial,
 )
-from .confirming import NOT_COMBINED, NOT_RUN, ConfirmingSearch
-from .costs import compute_expected_share, sort_by_worth
 from .judging import (
     LEAST_PAIRS,
     LOOKS,
@@ -49,19 +47,36 @@ from .judging import (
     make_waterfall,
     seems_faster,
 )
-from .row_states import compute_proven_share, is_faster, is_needed, judge_lost_gain
-from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions, TimeIsOver
+from .search_rounds import (
+    CLEAR_S,
+    NOT_COMBINED,
+    NOT_RUN,
+    PROVEN_S,
+    SCREENED_S,
+    SCREENING,
+    Asking,
+    Questions,
+    SearchRounds,
+    TimeIsOver,
+    compute_proven_share,
+    is_faster,
+    is_needed,
+    judge_lost_gain,
+)
 from .trial_plans import (
     AT_ONCE,
     alternate_names,
+    compiles_long,
+    compute_expected_share,
     deal,
     have_conflict,
+    in_order,
     leave_out,
     name_of,
     plan_screening_turns,
     split_slugs,
+    times_kernels,
 )
-from .warming import compiles_long, times_kernels
 
 MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
@@ -87,7 +102,7 @@ NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budge
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 
 
-class OptimizationSearch(ConfirmingSearch):
+class OptimizationSearch(SearchRounds):
     """A search; see :class:`SearchRounds`. ``rows`` and ``winner`` can be read at any time."""
 
     def plans(self) -> Questions:
@@ -108,7 +123,7 @@ class OptimizationSearch(ConfirmingSearch):
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
-        order = sort_by_worth(tried)
+        order = in_order(tried)
         alone = [row.slug for row in order if not row.alternates]
         if order and not order[0].alternates and compute_expected_share(order[0]) >= PROMISING:
             yield from self._screen_alone(alone[:1])
@@ -346,11 +361,11 @@ class OptimizationSearch(ConfirmingSearch):
                 again += [[slug for slug in job if slug not in known]] if known else []
             jobs = again + jobs
 
-    def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
+    def _judge_fresh(self, purpose: str, slug: str) -> MeasuredGain | None:
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
-        names = {name for trial in trials for name in trial.slugs} - {slug, base, PLACEBO}
+        names = {name for trial in trials for name in trial.slugs} - {slug, ORIGINAL, PLACEBO}
         names = {name for name in names if not times_kernels(self._candidate(*name.split("+")))}  # each is another one
-        return judge(trials, slug, base, self.trials, sorted(names))
+        return judge(trials, slug, ORIGINAL, self.trials, sorted(names))
 
     def _at_other_levels(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those of some processes that prove rows and do not count."""

@@ -16,7 +16,6 @@ from ...records.run import (
     DISPATCHING,
     EAGER,
     GUARDS,
-    IDLE,
     LAUNCHING,
     OPTIMIZER,
     OPTIMIZING,
@@ -237,11 +236,6 @@ class StepFacts:
     @cached_property
     def guards(self) -> float | None:
         return self.idle(GUARDS)
-
-    @cached_property
-    def waits(self) -> float | None:
-        """All idle time."""
-        return self.share(sum(part.time_s for part in list_parts(self.run, IDLE)))
 
     @cached_property
     def trains(self) -> bool:

@@ -205,11 +205,8 @@ class _Builder:
         for place, (begin_s, until_s) in enumerate(pairwise([start_s, *self.call_bounds[first:last], end_s]), first):
             yield begin_s, until_s, self.called[place]
 
-    def _call_at(self, moment_s: float) -> int:
-        return self.called[bisect_right(self.call_bounds, moment_s)]
-
     def _actions(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
-        took, call = event.end_s - event.start_s, self._call_at(event.start_s)
+        took, call = event.end_s - event.start_s, self.called[bisect_right(self.call_bounds, event.start_s)]
         if event.kind == BOUNDARY:
             yield HostAction(BOUNDARY, pieces)
         elif event.kind == WAIT:

@@ -90,11 +90,6 @@ def write_heading(results: BatchResults) -> str:
     return " · ".join([*parts, plural(len(requests), "model")])
 
 
-def describe_suite_machine(results: BatchResults) -> str:
-    """Returns the names of the machines that measured the batch."""
-    return ", ".join(dict.fromkeys(names.clean(model.machine) for model in results.models if model.machine))
-
-
 def describe_progress(results: BatchResults) -> str:
     """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, one step of each``."""
     batch = results.batch
@@ -308,7 +303,7 @@ def make_batch_document(view: BatchView, options: View) -> Document:
     summaries = view.models
     return Document(
         write_heading(view.results),
-        (describe_suite_machine(view.results),),
+        (", ".join(dict.fromkeys(names.clean(model.machine) for model in view.results.models if model.machine)),),
         (
             Sentence(f"{describe_progress(view.results)}.", LEAD),
             *make_sentences(

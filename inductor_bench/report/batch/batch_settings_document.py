@@ -8,7 +8,7 @@ from urllib.parse import quote
 from ... import units
 from ...analysis.batch_aggregation import ModelSummary
 from ...analysis.findings.finding import plural
-from ...analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, compute_mean_saving
+from ...analysis.optimization.search_results import FEWEST_MODELS, Searches, SettingSummary, compute_mean_saving
 from ...records.batch_record import RUNNING, UNOPTIMIZED
 from ...records.optimization import UNDECIDED, UNPROVEN, Optimization
 from ...store.folder import OPTIMIZED, PAGE

@@ -19,7 +19,7 @@ from ...analysis.batch_aggregation import (
     summarize_model,
     waits_for_host,
 )
-from ...analysis.optimization.batch_settings import SettingSummary, summarize_settings
+from ...analysis.optimization.search_results import SettingSummary, summarize_settings
 from ...records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
 from ...records.batch_record import BatchResults, GraphResult
 from ...records.optimization import Optimization

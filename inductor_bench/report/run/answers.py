@@ -10,7 +10,7 @@ from ... import units
 from ...analysis.findings.finding import RunEvidence, join_words, plural
 from ...analysis.findings.product_findings import sum_product_flops
 from ...analysis.findings.step_phrases import describe_step, name_line
-from ...analysis.layers.tree import TreeNode, build_tree_by_layer
+from ...analysis.layer_times import TreeNode, build_tree_by_layer
 from ...analysis.step_costs import compute_weight_s, find_graph_use, find_step, runs_on_host
 from ...records.code import SourceLine
 from ...records.run import IDLE, QUEUED, Part, Program, Run

@@ -6,8 +6,14 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.layers.times import compute_layer_share
-from ...analysis.layers.tree import Figures, TreeNode, build_tree_by_layer, build_tree_by_line, walk
+from ...analysis.layer_times import (
+    Figures,
+    TreeNode,
+    build_tree_by_layer,
+    build_tree_by_line,
+    compute_layer_share,
+    walk,
+)
 from ...analysis.roofline import BEYOND
 from ...analysis.step_costs import find_step, runs_on_host
 from ...records.run import Program, Run
@@ -31,7 +37,6 @@ from ..document import (
 from .step_document import MOST_CODE, TICKS
 
 KERNEL, LAYER, LINE = "kernel", "layer", "line"
-BY = (KERNEL, LAYER, LINE)
 """What ``--by`` divides the step's device time by."""
 
 MOST_ROWS = 40

@@ -15,7 +15,7 @@ from ...analysis.findings.finding import apply_command, join_words, plural
 from ...analysis.limits import compute_slowdown_of_proof, describe_limit
 from ...analysis.statistics import CONFIDENCE, count_needed_samples
 from ...analysis.step_costs import compute_whole_time_s, find_step
-from ...records.edit_pin import put_in_words
+from ...records.edit import put_in_words
 from ...records.retune import (
     FASTER,
     KEPT,

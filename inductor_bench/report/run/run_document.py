@@ -15,7 +15,7 @@ from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.first_line import write_first_line
 from ...analysis.findings.next_commands import find_proven_rows, write_applying_command
 from ...analysis.findings.rule_table import FIRST, list_findings, list_findings_beside
-from ...analysis.optimization.result_words import describe_result
+from ...analysis.optimization.search_results import describe_result
 from ...analysis.step_costs import (
     calls_differ,
     compute_weight_s,

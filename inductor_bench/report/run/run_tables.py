@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ... import units
-from ...analysis.layers.tree import fold_names
+from ...analysis.layer_times import fold_names
 from ...analysis.step_costs import (
     compute_alone_ratio,
     find_graph_use,

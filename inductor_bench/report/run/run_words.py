@@ -9,7 +9,7 @@ from ... import units
 from ...analysis.findings.doubts import METHOD_WORDS, list_methods
 from ...analysis.findings.finding import ADVICE, Finding, join_words, plural
 from ...analysis.findings.next_commands import find_proven_rows, find_searched_rows
-from ...analysis.optimization.result_words import describe_result
+from ...analysis.optimization.search_results import describe_result
 from ...analysis.roofline import find_matrix_roof
 from ...analysis.step_costs import (
     Cost,

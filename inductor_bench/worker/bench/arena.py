@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...devices.table import find_device
-from ...messages import edit_requests as cases
+from ...messages import kernel_requests as cases
 from ...source.harness.common import ALIGNMENT, Arguments, allocate, bind_arguments, build_arguments
 
 GUARD_BYTES = 4096

@@ -37,8 +37,7 @@ from ..device.nvidia_runtime import give_memory_back, is_memory_short
 from ..device.runtime import Timer, exclusive, on_wait
 from ..device.runtimes import NVIDIA_RUNTIME
 from .edit_judge import EditJudge, EditRunner
-from .joined_kernel import open_joined
-from .library_kernel import OperatorBenchKernel
+from .library_kernel import OperatorBenchKernel, open_joined
 from .loaded_kernel import (
     REFUSALS,
     CppBenchKernel,

@@ -14,9 +14,11 @@ import torch
 
 from ...devices.protocol import CPU
 from ...errors import InductorBenchError
-from ...messages import edit_requests as cases
-from ...messages.edit_requests import (
+from ...messages import kernel_requests as cases
+from ...messages.job_requests import WorkerRequest
+from ...messages.kernel_requests import (
     BufferRoles,
+    CompiledResources,
     CompileKernel,
     EditCase,
     JudgeCase,
@@ -25,12 +27,10 @@ from ...messages.edit_requests import (
     RepeatCall,
     RunCase,
 )
-from ...messages.job_requests import WorkerRequest
-from ...messages.kernel_requests import CompiledResources
 from ...source.harness.common import Arguments, bind_arguments, mutated_items
 from ..device.runtimes import find_runtime
 from .arena import FILLS, Arena, find_covered_bytes, list_tensor_views, make_values, map_memory_file, nudge_last_bit
-from .joined_kernel import JoinedKernel
+from .library_kernel import JoinedKernel
 from .loaded_kernel import LoadedKernel
 
 LIMIT_FACTOR = 2.0
@@ -142,7 +142,7 @@ class EditJudge:
 
     def prepare(self, request: PrepareCase) -> str:
         kernel, case, roles = self._find(request.number), request.case, request.roles
-        arena, folder = Arena(kernel.launch), _find_folder(kernel)
+        arena, folder = Arena(kernel.launch), kernel.folder
         memory = arena.allocate("cpu")
         last = self._cases.get(request.number)
         values = make_values(kernel.launch, case, folder)
@@ -242,10 +242,6 @@ class EditJudge:
 def _choose_home(kernel: LoadedKernel, arena: Arena) -> str:
     """Where the memory of a case is kept and compared: on the kernel's device, if it is no large share of that."""
     return find_device_of_kernel(kernel) if arena.size <= MOST_BYTES_ON_DEVICE else CPU.type
-
-
-def _find_folder(kernel: LoadedKernel) -> str:
-    return str(getattr(kernel, "folder", None) or getattr(getattr(kernel, "file", None), "folder", "."))
 
 
 def keep_only_results(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:

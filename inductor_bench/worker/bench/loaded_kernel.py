@@ -71,7 +71,8 @@ class LoadedKernel(Protocol):
     """A kernel with the arguments that it was recorded with."""
 
     launch: dict[str, Any]
-    tolerances: Mapping[str, float]
+    folder: str
+    tolerances: Mapping[str, float] = TOLERANCES
 
     def facts(self) -> VariantFacts:
         """The facts that identify the kernel and determine its variants."""
@@ -103,15 +104,18 @@ class LoadedKernel(Protocol):
 
     def timer_key(self) -> Any:
         """JSON data that the timer depends on in addition to the launch."""
+        return find_values_folder(self.launch, self.folder)
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         """A function that makes the call and does nothing else."""
 
     def prepare(self) -> None:
         """Sets the process-wide settings of the kernel before a sample, such as the number of threads."""
+        return
 
     def describe(self) -> Described:
         """The facts of the kernel that are known after it has run."""
+        return Described(moved_bytes=touched_bytes(self.launch))
 
 
 def find_threads(recorded: Mapping[str, Any]) -> int:
@@ -364,7 +368,7 @@ def make_config(facts: Config) -> Any:
     return made
 
 
-class TritonBenchKernel:
+class TritonBenchKernel(LoadedKernel):
     """A Triton kernel, run by the harness in its file. The ``change`` to a variant holds ``config``.
 
     Args:
@@ -373,14 +377,13 @@ class TritonBenchKernel:
         heuristics: the decorator of the kernel, if another variant has read it from the file.
     """
 
-    tolerances: Mapping[str, float] = TOLERANCES
-
     def __init__(self, module: ModuleType, file: Any = None, heuristics: Heuristics | None = None) -> None:
         self.module, self.file = module, file or module.FILE
         self._heuristics = heuristics
-        self.launch: dict[str, Any] = self.file.launch
+        self.launch = self.file.launch
         self.now = list_config_facts(self.file.kernel.configs[0])
         self.runtime = find_runtime(NVIDIA.type)
+        self.folder = self.file.folder
 
     @property
     def heuristics(self) -> Heuristics:
@@ -439,16 +442,13 @@ class TritonBenchKernel:
         )
 
     def timer_key(self) -> Any:
-        return _launch_options(self.file), find_values_folder(self.launch, self.file.folder)
+        return _launch_options(self.file), find_values_folder(self.launch, self.folder)
 
     def make_timer(self, arguments: Arguments) -> Timer:
         return self.runtime.make_timer(self.launch, arguments, self.bind, **_launch_options(self.file))
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)
-
-    def prepare(self) -> None:
-        return
 
     def describe(self) -> Described:
         compiled = self._read_compiled()
@@ -469,7 +469,7 @@ def _launch_options(file: Any) -> dict[str, Any]:
     return {"moved": file.moved_bytes(), "reset": file.reset, "kept": kept}
 
 
-class CppBenchKernel:
+class CppBenchKernel(LoadedKernel):
     """A C++ kernel. The ``change`` to a variant holds ``source`` and ``cpp``.
 
     Args:
@@ -477,8 +477,6 @@ class CppBenchKernel:
         source: the C++ text.
         folder: the folder of the file.
     """
-
-    tolerances: Mapping[str, float] = TOLERANCES
 
     def __init__(self, recorded: dict[str, Any], source: str, folder: str) -> None:
         needs = {**recorded["cpp"], "threads": find_threads(recorded["cpp"])}
@@ -520,9 +518,6 @@ class CppBenchKernel:
         times = measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
         return make_measured(times, self.kernel.measure_with_zeros())
 
-    def timer_key(self) -> Any:
-        return find_values_folder(self.launch, self.folder)
-
     def make_timer(self, arguments: Arguments) -> CpuRaceTimer:
         return CpuRaceTimer(self.kernel.launch, arguments, self.kernel.bind)
 
@@ -531,6 +526,3 @@ class CppBenchKernel:
 
     def prepare(self) -> None:
         self.kernel.set_threads()
-
-    def describe(self) -> Described:
-        return Described(moved_bytes=touched_bytes(self.kernel.launch))

@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...messages.observed import SETTLING, ComparedSteps
-from ...messages.variant_requests import TriedVariants
+from ...messages.observed import SETTLING, ComparedSteps, TriedVariants
 from ...store import codec
 from .boundaries import Boundaries, CalledGraphs
 from .schedule import QUIET_STEPS, StepPlan, make_coordinator

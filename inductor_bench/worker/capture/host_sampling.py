@@ -24,9 +24,7 @@ from types import CodeType, FrameType
 from typing import Protocol
 
 from ...devices.table import find_device
-from ...records.evidence import (
-    HostSamples,
-)
+from ...records.evidence import HostSamples
 from ..stack_tree import StackSample, StackTree
 from ..upstream.observing import call_before_captures
 from .step_recording import Moment, compute_times, wait_for
@@ -87,8 +85,8 @@ class Instants:
     many.
     """
 
-    def __init__(self, period_s: float = PERIOD_S) -> None:
-        self.period_s = period_s
+    def __init__(self) -> None:
+        self.period_s = PERIOD_S
         """The shortest time between two moments."""
         self._last_s = 0.0
 

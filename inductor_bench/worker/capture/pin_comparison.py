@@ -19,7 +19,7 @@ import torch
 
 from ...devices.table import find_device
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedOutputs, ComparedStep, ComparedSteps
-from ...records.edit_pin import EditPin
+from ...records.edit import EditPin
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
 from ..device.machine import LoadWatch
 from ..device.runtime import DeviceRuntime
@@ -249,7 +249,7 @@ def _run_copy(
             for value in copies:
                 round_otherwise(value, coarsest)
         result = original(compiled, list(copies))
-    return [*copies, *_list_leaves(result)]
+    return [*copies, *(list(result) if isinstance(result, tuple | list) else [result])]
 
 
 def round_otherwise(value: Any, coarsest: float) -> None:
@@ -267,10 +267,6 @@ def round_otherwise(value: Any, coarsest: float) -> None:
     random = torch.Generator(value.device).manual_seed(0)
     unit = max(torch.finfo(value.dtype).eps, coarsest if value.dim() > 1 else 0.0)
     flat.mul_(torch.empty_like(flat).bernoulli_(0.5, generator=random).mul_(-unit).add_(1))
-
-
-def _list_leaves(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, tuple | list) else [result]
 
 
 def find_worst_tensor(

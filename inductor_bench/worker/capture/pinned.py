@@ -28,14 +28,13 @@ from ...messages.observed import (
     Pins,
     PinState,
 )
-from ...records.edit_pin import CPP, TRITON, EditPin
+from ...records.edit import CPP, TRITON, EditPin
 from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, list_factors
 from ...source.generated_text import compute_cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
-from .edited_calls import CallEdits
-from .edited_kernels import NOT_RUN, OWN_SOURCE, EditedSources, attempt, compile_triton
+from .edited_kernels import NOT_RUN, OWN_SOURCE, CallEdits, EditedSources, attempt, compile_triton
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
 

@@ -15,16 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...records.evidence import (
-    DONE,
-    FAILED,
-    GRAPH_CALL,
-    PROFILING,
-    SAMPLING,
-    TIMING,
-    WAITING,
-    ObservedSteps,
-)
+from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
 from ...records.run import LONGER_LOOP, PATTERN
 from ...store import codec
 from ..device.gpu_watch import GpuWatch

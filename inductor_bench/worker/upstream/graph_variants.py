@@ -344,17 +344,6 @@ def allow_recompilations(factor: int) -> None:
             setattr(config, name, getattr(config, name) * factor)
 
 
-def read_counts_of_dynamo() -> dict[str, int]:
-    """The numbers of frames, graphs and graph breaks until now. (2.13)"""
-    from torch._dynamo.utils import counters
-
-    return {
-        "frames": counters["frames"]["ok"],
-        "graphs": counters["stats"]["unique_graphs"],
-        "breaks": sum(counters["graph_break"].values()),
-    }
-
-
 def without_compiled_autograd() -> AbstractContextManager[None]:
     """Leaves the backward passes inside to torch's engine. (2.13)"""
     from torch._dynamo import compiled_autograd

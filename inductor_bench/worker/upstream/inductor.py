@@ -282,14 +282,6 @@ def is_max_autotuning() -> bool:
     return bool(config.max_autotune)
 
 
-def find_vector_isa() -> str | None:
-    """The vector instruction set of C++ kernels compiled on this machine, for example ``avx512``. (2.11, 2.13)"""
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    isa = pick_vec_isa()
-    return str(isa) if isa else None
-
-
 def count_vector_lanes() -> int | None:
     """The number of float32 values in a vector of C++ kernels compiled on this machine. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa

@@ -28,7 +28,7 @@ from ...devices.protocol import CPU
 from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...launch.worker import WorkerLostError, WorkerPool, WorkerSession, default_python
-from ...messages.edit_requests import (
+from ...messages.kernel_requests import (
     FILL_NAN,
     FILL_PATTERN,
     FILL_STALE,
@@ -42,14 +42,16 @@ from ...messages.edit_requests import (
     SMALL,
     ZERO,
     BufferRoles,
+    CompiledResources,
     CompileKernel,
     EditCase,
     JudgeCase,
     Judged,
+    Load,
     PrepareCase,
     RunCase,
+    Sample,
 )
-from ...messages.kernel_requests import CompiledResources, Load, Sample
 from ...records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditHashes, EditVerdict
 from ...records.request import KernelRequest
 from ...records.retune import FASTER, Resources
@@ -63,8 +65,16 @@ from ...store.folder import RECORD, RunFolder
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress, Silent
-from .believed_times import EditRefusedError, count_compulsory_bytes, find_roof, require_below_roof, require_true_clock
-from .check_texts import check_texts, find_buffer_roles, make_float64_texts
+from .edit_evidence import (
+    EditRefusedError,
+    check_texts,
+    count_compulsory_bytes,
+    find_buffer_roles,
+    find_roof,
+    make_float64_texts,
+    require_below_roof,
+    require_true_clock,
+)
 from .edit_files import make_edit
 from .kernel_comparison import PLAN
 from .kernel_session import KernelSession, make_kernel_environment

@@ -15,7 +15,7 @@ from typing import Any
 from ... import units
 from ...analysis.findings.finding import plural
 from ...errors import InductorBenchError, UsageError
-from ...messages.edit_requests import BufferRoles
+from ...messages.kernel_requests import BufferRoles
 from ...records.code import CallSite, KernelDefinition, Launch
 from ...records.edit import WrittenEdit
 from ...records.module import Kernel

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ...analysis.statistics import summarize
 from ...autotune.kernel_variants import find_variants
-from ...autotune.methods import METHODS, RacePlan, RaceResult, race
+from ...autotune.methods import METHODS, RacePlan, RaceResult, Variants, race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
-from ...autotune.variant_protocol import Variants
 from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...launch.worker import WorkerLostError, WorkerPool, default_python

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from ...analysis.roofline import TimedWork, judge_kernel
 from ...analysis.statistics import CONFIDENCE, find_drift, summarize
 from ...autotune.kernel_variants import find_variants, search_variants
-from ...autotune.methods import METHODS, Pruning
+from ...autotune.methods import METHODS, FixedKernel, Pruning, Questions
 from ...autotune.pipeline import Pipeline, PipelineState, TuningOutcome
 from ...autotune.tuner import Tuner
 from ...autotune.tuning_workers import BUDGET_SPENT, LOAD_S, BudgetSpentError, NoCandidatesError
-from ...autotune.variant_protocol import FixedKernel, Questions
 from ...devices.nvidia import NVIDIA
 from ...devices.table import find_device
 from ...errors import InductorBenchError

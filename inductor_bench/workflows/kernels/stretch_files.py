@@ -14,7 +14,7 @@ from ...analysis.findings.finding import plural
 from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
 from ...records.code import Launch, Storage
-from ...records.edit_pin import CPP, TRITON
+from ...records.edit import CPP, TRITON
 from ...records.request import DRAWN
 from ...records.run import Run
 from ...source.edited import KernelEdit, digest, read_passed_form

@@ -17,12 +17,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...launch.process import SAFE_PATH, run_process
 from ...launch.worker import expose_package, join_paths, make_worker_environment
-from ...messages.observed import (
-    CAPTURE_FOLDER,
-    COMPILE_CACHE,
-    REQUEST,
-    request_text,
-)
+from ...messages.observed import CAPTURE_FOLDER, COMPILE_CACHE, REQUEST, request_text
 from ...records.code import CompilePhase, total_s
 from ...records.request import BreakdownRequest
 from ...records.request_fields import COMMAND, PROGRAMS

@@ -71,7 +71,7 @@ def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
     """The call site of each launch by its position, from the order of the launches and of the module's calls."""
     seen = [(position, launch) for launch in module.launches for position in launch.positions]
     seen.sort(key=lambda pair: pair[0])
-    names = [launch.kernel or _name_operator(launch) for _, launch in seen]
+    names = [launch.kernel or ".".join((launch.operator or "").split(".")[:2]) for _, launch in seen]
     choices = {name: call.target for call in module.source.calls for name in call.alternatives}
     expected = [
         call.kernel or (call.target if call.alternatives else call.operator or call.target)
@@ -83,10 +83,6 @@ def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
         for (position, _), place in zip(seen, places, strict=True)
         if place is not None
     }
-
-
-def _name_operator(launch: Launch) -> str:
-    return ".".join((launch.operator or "").split(".")[:2])
 
 
 # Reads the kernels of a RUN from its files: module texts, traces, and the results of the measuring processes.

@@ -157,11 +157,6 @@ def _order(file: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in file.name.split(".")[0].split("-"))
 
 
-def has_started_python(folder: Path) -> bool:
-    """Whether a Python process of the program read the capture's configuration."""
-    return (folder / PYTHON_STARTED).exists()
-
-
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
 
 
@@ -532,7 +527,7 @@ def explain_missing_python(
         observed: the folder of its observation.
         python: the interpreter of a script.
     """
-    if has_started_python(observed) or ended.kind != "exit":
+    if (observed / PYTHON_STARTED).exists() or ended.kind != "exit":
         return None
     if not ended.ok and (request.kind == COMMAND or ended.tail().strip()):
         return None

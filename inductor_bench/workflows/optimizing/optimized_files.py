@@ -1,15 +1,25 @@
-"""Writes what a search found for the user: a module that applies it, the lines to paste, and the change of the file."""
+"""Writes what a search found for the user: a module that applies it, the lines to paste, and the change of the file.
+
+It also runs any program with these settings, unchanged.
+"""
 
 from __future__ import annotations
 
 import html
 import os
 import shlex
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...analysis.optimization.result_words import describe_result, write_program_command
+from ...analysis.optimization.search_results import describe_result, write_program_command
+from ...analysis.optimization.trial_plans import TrialCandidate, name_of
 from ...errors import InductorBenchError
+from ...launch.process import run_in_terminal
+from ...launch.worker import expose_package, join_paths
+from ...messages.observed import CAPTURE_FOLDER, OBSERVE, PROFILES, STEPS, VARIANTS, ProgramVariant, VariantsRequest
 from ...records.optimization import (
     ATTENTION,
     COMPILE,
@@ -37,9 +47,12 @@ from ...source.user_program import (
     replace_calls,
     write_diff,
 )
-from ...store.files import read_text, remove_file, write_text
+from ...store import codec
+from ...store.files import read_text, remove_file, write_json, write_text
 from ...store.program_folders import OptimizationFolder
-from .tried_program import parse_value
+from ..modules.compile_environment import SITE
+from ..pins import make_users_environment
+from .tried_program import REQUEST, list_switches, list_variables, parse_value, read_tried
 
 TORCH_OPTIMIZERS = "torch.optim."
 """What the paths of torch's own optimizers begin with."""
@@ -423,7 +436,7 @@ def write_settings_diff(
     except InductorBenchError:
         return ""
     before = dict(texts)
-    for place in sorted(places, key=_read_line_number, reverse=True):
+    for place in sorted(places, key=lambda place: int(place.rsplit(":", 2)[1]), reverse=True):
         path, line, name = place.rsplit(":", 2)
         changed = add_decorator(texts[Path(path).resolve()], name, int(line))
         if changed is None:
@@ -435,10 +448,6 @@ def write_settings_diff(
     texts[program.resolve()] = own
     names = {file: os.path.relpath(file, program.resolve().parent) for file in texts}
     return "".join(write_diff(before[file], texts[file], names[file]) for file in texts if before[file] != texts[file])
-
-
-def _read_line_number(place: str) -> int:
-    return int(place.rsplit(":", 2)[1])
 
 
 def _add_settings(
@@ -494,3 +503,55 @@ def write_readme(
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class OptimizedProcess:
+    """The end of a program that ran with the settings."""
+
+    exit_code: int
+    settings: tuple[str, ...]  # the settings
+    applied: tuple[str, ...]  # those with which steps were seen
+    refused: tuple[str, ...]  # those that had no effect, each with its reason
+    caveat: str = ""  # what the search has not yet done with them; empty if nothing is missing
+
+
+def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
+    """Runs a program with the settings of a search, in this terminal.
+
+    Raises:
+        InductorBenchError: the search found none, or the program cannot be started.
+    """
+    found = OptimizationFolder(folder).load()
+    settings = list_winning_settings(found)
+    if found.winner is None:
+        raise InductorBenchError(
+            f"{folder} holds no setting that is proven", "`inductor-bench optimize` searches for some", "nothing-proven"
+        )
+    candidate = TrialCandidate(name_of(found.winner.slugs), settings)
+    work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
+    try:
+        switches = list_switches(candidate)
+        variant = ProgramVariant(candidate.slug, switches)
+        request = VariantsRequest((variant,), alternates=False, timed_s=0.0, least=0, most=0, checks=False)
+        write_json(work / REQUEST, codec.encode(request))
+        environment = make_users_environment()
+        environment |= {
+            CAPTURE_FOLDER: str(work.resolve()),
+            OBSERVE: STEPS,
+            PROFILES: "0",
+            VARIANTS: str((work / REQUEST).resolve()),
+            "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+            **list_variables([candidate]),
+        }
+        code = run_in_terminal(command, environment)
+        states = [state for one in read_tried(work) for state in one.variants]
+        refused = dict.fromkeys(said for state in states for said in state.refused)
+        named = {name for state in states for name in state.applied}
+        words = tuple(setting.words for setting in settings)
+        applied = tuple(
+            said for said, one in zip(words, switches, strict=True) if f"{one.setting}={one.value}" in named
+        )
+        return OptimizedProcess(code, words, applied, tuple(refused), found.caveat)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

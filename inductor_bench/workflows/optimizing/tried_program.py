@@ -1,4 +1,4 @@
-"""Runs the program once with some variants of it, and reads what its processes measured."""
+"""Runs the program with some variants of it, one timed process at a time on each device, and reads its measurements."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.findings.finding import plural
 from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
-from ...devices.nvidia import VISIBLE_GPUS
+from ...devices.nvidia import VISIBLE_GPUS, is_gpu_lost
 from ...errors import InductorBenchError
 from ...launch.batch_executors import compile_threads
 from ...launch.process import WAKE_S, ChildProcess, ProcessResult, find_last_error
 from ...launch.worker import COMPILE_THREADS, count_usable_cores
-from ...messages.observed import OBSERVE, STEPS, VARIANTS
-from ...messages.variant_requests import (
+from ...messages.observed import (
     JOURNAL,
+    OBSERVE,
+    STEPS,
     TRIED,
+    VARIANTS,
     CheckedCallable,
     ProgramVariant,
     TriedVariants,
@@ -49,14 +52,13 @@ from ...records.request import BreakdownRequest
 from ...records.request_fields import COMPILED_HERE
 from ...store import codec
 from ...store.files import read_json, read_text, write_json
-from ...store.lock import TURN
+from ...store.lock import TURN, DeviceTurn
 from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
 from ..modules.compile_environment import WARM, make_observed_environment
 from ..modules.program_run import format_shown_command, leave_turn, make_program_command
 from ..progress import Progress
 from ..single_run import CACHE, NOT_INHERITED
-from .rank_agreement import describe_disagreement
 
 STAGE = "optimize"
 
@@ -440,3 +442,117 @@ def _check(one: CheckedCallable) -> VariantCheck:
     return VariantCheck(
         one.graph, one.outputs, one.gradients, one.worst, one.own, one.reason, one.where, one.is_compared
     )
+
+
+TOGETHER = "so that its variants do not change together"
+
+
+def describe_disagreement(tried: Sequence[TriedVariants]) -> str:
+    """Why the ranks of a program did not change their variants together; empty if nothing says so.
+
+    The number of collectives that a rank has begun says how far it is. It cannot be compared if ranks begin different
+    numbers of them in the same steps, as those of a pipeline do.
+    """
+    if not tried:
+        return ""
+    ranked = [one for one in tried if one.rank is not None and one.ranks > 1]
+    distributed = [one for one in tried if one.collectives]
+    if len(ranked) < 2 and len(distributed) > 1:
+        return f"{len(distributed)} processes exchange data and have no LOCAL_RANK and LOCAL_WORLD_SIZE, {TOGETHER}"
+    if not ranked:
+        return ""
+    first = ranked[0]
+    if first.world > first.ranks:
+        return f"{first.world - first.ranks} of {first.world} ranks run on other machines, {TOGETHER}"
+    if len(ranked) < first.ranks:
+        return f"only {len(ranked)} of {first.ranks} ranks ran steps with compiled graphs, {TOGETHER}"
+    return next(filter(None, (_difference(first, one) for one in ranked[1:])), "")
+
+
+def _difference(first: TriedVariants, other: TriedVariants) -> str:
+    names = f"ranks {first.rank} and {other.rank}"
+    if first.source and other.source and first.source != other.source:
+        return f"the steps of {names} end in different ways: {first.source} and {other.source}"
+    if None not in (first.begin, other.begin) and first.begin != other.begin:
+        return f"{names} began to change variants at different steps, {first.begin} and {other.begin}"
+    ours, theirs = dict(first.collectives), dict(other.collectives)
+    apart = [theirs[place] - ours[place] for place in ours if place in theirs]
+    if len(apart) > 1 and apart[0] and set(apart) == {apart[0]}:
+        return f"{names} were {abs(apart[0])} collectives apart when they changed their variants"
+    return ""
+
+
+POLL_S = 0.1
+"""Seconds between two looks at the processes that run."""
+
+
+class TrialRounds:
+    """Runs the rounds of a search.
+
+    Args:
+        trials: starts and reads the processes.
+        gpus: the GPUs, as ``CUDA_VISIBLE_DEVICES`` names them; a single empty name leaves the choice to the program.
+        progress: is told of lost devices.
+    """
+
+    def __init__(self, trials: ProgramTrials, gpus: Sequence[str], progress: Progress) -> None:
+        self._trials, self._gpus, self._progress = trials, list(gpus), progress
+        self._repeated: dict[str, str] = {}  # by the name of the trial, the GPU on which it failed
+
+    def run(self, plans: Sequence[TrialPlan]) -> list[Trial]:
+        """Runs the trials of one round, or takes those that an earlier command has run; in their order.
+
+        Raises:
+            InductorBenchError: the program cannot be started, or the folder cannot be written.
+            KeyboardInterrupt: the user interrupted it; all processes have ended.
+        """
+        found = {plan.name: known for plan in plans if (known := self._trials.known(plan)) is not None}
+        waiting = [plan for plan in plans if plan.name not in found]
+        if waiting:
+            self._trials.tell(waiting)
+            compiling = any(plan.only_compiles for plan in waiting)  # its processes share this one's turn
+            with nullcontext() if self._trials.takes_turns and not compiling else DeviceTurn():
+                self._run_all(waiting, found)
+        return [found[plan.name] for plan in plans]
+
+    def _run_all(self, waiting: list[TrialPlan], found: dict[str, Trial]) -> None:
+        running: dict[str, StartedTrial] = {}
+        try:
+            while waiting or running:
+                for plan in list(waiting):
+                    gpu = self._gpus[plan.lane % len(self._gpus)]
+                    if plan.only_compiles or not any(one.gpu == gpu for one in running.values()):
+                        waiting.remove(plan)
+                        running[plan.name] = self._trials.start(plan, gpu)
+                for name, started in list(running.items()):
+                    if not started.has_ended(POLL_S / len(running)):
+                        continue
+                    trial = found[name] = self._trials.read(started)
+                    del running[name]
+                    if not started.plan.only_compiles and self._is_repeated(trial, started.gpu):
+                        waiting.append(started.plan)
+        finally:
+            with ExitStack() as ends:  # ends all of them, also if ending one is interrupted
+                for started in running.values():
+                    ends.callback(started.end)
+
+    def _is_repeated(self, trial: Trial, gpu: str) -> bool:
+        """Whether a trial runs once more because its GPU was lost; the search then goes on without that GPU."""
+        said = find_gpu_error(trial)
+        first = self._repeated.pop(trial.name, None)
+        if first is not None and said:  # it is the program, and not the device
+            self._gpus.append(first)
+        if first is not None or not said or len(self._gpus) < 2:
+            return False
+        self._gpus.remove(gpu)
+        self._repeated[trial.name] = gpu
+        self._progress.note(f"{trial.name}: GPU {gpu} failed, and the search goes on without it: {said}")
+        return True
+
+
+def find_gpu_error(trial: Trial) -> str:
+    """What a trial says of a GPU that cannot be used; empty if it says nothing of that kind."""
+    failure = trial.failure
+    texts = [*(one.failure for one in trial.variants), *([failure.message, failure.log_tail] if failure else [])]
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return next(filter(is_gpu_lost, lines), "")

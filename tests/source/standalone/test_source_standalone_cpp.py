@@ -14,11 +14,13 @@ import pytest
 from gather_kernel import PICKED, ROWS, SOURCE, gather_text
 from source_data import CPU, cpu_sample, module_of
 
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.source import standalone_header
 from inductor_bench.source.generated_text import read_threads
 from inductor_bench.source.harness import cpp_main, timing_cpu
 from inductor_bench.source.standalone_header import UnwritableKernelError, write_harness
 from inductor_bench.source.standalone_writer import (
+    edit_standalone,
     find_vector_bits,
     list_argument_types,
     list_written_arguments,
@@ -162,3 +164,56 @@ def test_a_file_runs_checks_and_notices_wrong_results(tmp_path: Path, monkeypatc
     broken = run(path)
     assert broken.returncode == 1 and "does not compile here" in broken.stderr
     assert len(own_lines(broken.stderr)) == 1
+
+
+# Changes in the text of a standalone file: made where they belong, and nowhere else.
+
+
+def literals(text: str) -> dict[str, Any]:
+    found = {}
+    for node in ast.parse(text).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id in ("RECORDED", "SOURCE"):
+            found[target.id] = ast.literal_eval(node.value)
+    return found
+
+
+def test_facts_and_source_are_replaced_and_the_rest_is_kept() -> None:
+    text = gather_text(calls=3)
+    before = literals(text)
+    cpp = {**before["RECORDED"]["cpp"], "threads": 4, "flags": "unroll"}
+    edited = edit_standalone(text, {"cpp": cpp}, SOURCE + "// it's '''new'''\n")
+    after = literals(edited)
+    assert after["SOURCE"] == SOURCE + "// it's '''new'''\n"
+    assert after["RECORDED"] == {**before["RECORDED"], "cpp": cpp}
+    lost = [line for line in text.replace(SOURCE, "").splitlines() if line not in edited.splitlines()]
+    assert lost == ["        'threads': 1,", "SOURCE = r''''''"]
+
+
+def test_a_change_and_the_change_back_give_the_same_text() -> None:
+    text = gather_text()
+    before = literals(text)
+    there = edit_standalone(text, {"cpp": {**before["RECORDED"]["cpp"], "threads": 7}}, "int x;\n")
+    assert there != text
+    assert edit_standalone(there, {"cpp": before["RECORDED"]["cpp"]}, before["SOURCE"]) == text
+
+
+def test_facts_alone_leave_the_source_alone() -> None:
+    text = gather_text()
+    edited = edit_standalone(text, {"threads": 3})
+    assert literals(edited)["RECORDED"]["threads"] == 3 and literals(edited)["SOURCE"] == SOURCE
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SOURCE = ''\n", "the file has no RECORDED"),
+        ("RECORDED = {'launch': {}}\n", "the file has no SOURCE"),
+        ("RECORDED = dict(launch={})\nSOURCE = ''\n", "RECORDED is not a plain literal"),
+        ("RECORDED = [1]\nSOURCE = ''\n", "RECORDED is not a plain literal"),
+        ("RECORDED = {\n", "it is not Python"),
+    ],
+)
+def test_a_file_that_somebody_rewrote_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InductorBenchError, match=why):
+        edit_standalone(text, {"threads": 3}, "new")

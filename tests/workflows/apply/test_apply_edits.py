@@ -20,8 +20,7 @@ from test_apply import apply, program
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.messages.observed import APPLY, Pins
-from inductor_bench.records.edit import REFUSED, EditHashes, EditVerdict
-from inductor_bench.records.edit_pin import CPP, EditPin
+from inductor_bench.records.edit import CPP, REFUSED, EditHashes, EditPin, EditVerdict
 from inductor_bench.records.retune import FASTER
 from inductor_bench.records.run import Environment
 from inductor_bench.source.edited import KernelEdit

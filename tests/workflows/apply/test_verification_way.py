@@ -13,7 +13,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import APPLY, COMPARE, Pins
 from inductor_bench.records.base import Category
-from inductor_bench.records.edit_pin import EditPin
+from inductor_bench.records.edit import EditPin
 from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
 from inductor_bench.store.folder import RunFolder

@@ -17,14 +17,14 @@ from inductor_bench.launch.worker import WorkerLostError
 from inductor_bench.messages.kernel_requests import Sample, Times
 from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
-from inductor_bench.workflows.kernels.believed_times import (
+from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
+from inductor_bench.workflows.kernels.edit_evidence import (
     EditRefusedError,
     count_compulsory_bytes,
     find_roof,
     require_below_roof,
     require_true_clock,
 )
-from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
 from inductor_bench.workflows.progress import Progress, Silent
 
 

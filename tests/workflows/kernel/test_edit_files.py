@@ -12,7 +12,7 @@ from source_data import CPU, DATA
 from inductor_bench.errors import UsageError
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.source.edited import BEGIN, END, read_edit
-from inductor_bench.workflows.kernels.check_texts import check_texts, find_buffer_roles
+from inductor_bench.workflows.kernels.edit_evidence import check_texts, find_buffer_roles
 from inductor_bench.workflows.kernels.edit_files import find_run_kernel, find_unread_places, is_edit_file, run_edit
 
 RED = "triton_red_fused_gelu_native_layer_norm_0"

@@ -15,12 +15,12 @@ from conftest import ROOT
 from documented import documented
 from tried_programs import DrawnProgram
 
-from inductor_bench.analysis.optimization import confirming
-from inductor_bench.analysis.optimization.confirming import NOT_RUN
+from inductor_bench.analysis.optimization import search_rounds
+from inductor_bench.analysis.optimization.search_rounds import NOT_RUN
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
-from inductor_bench.messages.variant_requests import TRIED, TriedVariants, VariantState
+from inductor_bench.messages.observed import TRIED, TriedVariants, VariantState
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import CONFIRM, KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
@@ -141,7 +141,7 @@ def test_more_time_goes_on_with_what_had_none(run: Path, program: DrawnProgram) 
 def test_a_result_that_was_not_run_from_the_start_says_so_and_a_longer_command_runs_it(
     run: Path, program: DrawnProgram, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confirming, "FROM_START", ())
+    monkeypatch.setattr(search_rounds, "FROM_START", ())
     program.start_s, program.compile_s, program.cached, program.check_s = 14.0, 40.0, 0.04, 4.0
     place, caveat = run / "optimized", "not yet run from the program's start"
     assert main(["optimize", str(run), "--budget", "230s"]) == 5

@@ -15,7 +15,7 @@ import torch
 
 from ....devices.protocol import CPU
 from ....devices.table import DEVICES, find_device
-from ....messages.variant_requests import INCOMPARABLE, ORIGINAL, CheckedCallable
+from ....messages.observed import INCOMPARABLE, ORIGINAL, CheckedCallable
 from ....records.optimization import PLACEBO
 from ...device.runtimes import find_runtime
 from ...upstream.graph_variants import without_compiled_autograd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +11,117 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ....messages.observed import CAPTURE_FOLDER, VARIANTS
-from ....messages.variant_requests import ORIGINAL, VariantsRequest
+from ....messages.observed import CAPTURE_FOLDER, ORIGINAL, VARIANTS, VariantsRequest, VariantSwitch
+from ....records.optimization import COMPILE, DYNAMO, ENVIRONMENT, LOADER, MEMORY_FORMAT, PINS
 from ....store import codec
 from ....store.files import read_json
 from ...upstream import graph_variants as upstream
 from ..step_observer import StepObserver
 from .gradients import GradientNotes
-from .held import HeldSettings
+from .settings import Values, VariantSettings, name_of
 from .turns import Turns
+
+
+class HeldSettings:
+    """The switches of one variant, put in place as the modules that they change are imported.
+
+    Args:
+        settings: of the variant; it is told which of them took effect.
+        switches: its switches.
+    """
+
+    def __init__(self, settings: VariantSettings, switches: tuple[VariantSwitch, ...]) -> None:
+        self._settings = settings
+        self._by_kind: dict[str, dict[str, VariantSwitch]] = {}
+        for switch in switches:
+            self._by_kind.setdefault(switch.kind, {})[switch.setting] = switch
+            if switch.kind in (ENVIRONMENT, PINS):  # the parent has set them
+                settings.applied.append(name_of(switch))
+
+    def change_torch(self, torch: Any) -> None:
+        """Changes the arguments of ``torch.compile``, and the layout of what it compiles; torch has been imported."""
+        arguments, layout = self._values(COMPILE), MEMORY_FORMAT in self._by_kind
+        if not arguments and not layout:
+            return
+        original = torch.compile
+
+        @functools.wraps(original)
+        def compile(model: Any = None, **keywords: Any) -> Any:
+            if model is None:  # a decorator with arguments: torch calls this function again with the model
+                return original(model, **keywords)
+            if layout:
+                self._change_layout(torch, model)
+            if (keywords.get("backend") or "inductor") != "inductor" or keywords.get("disable"):
+                return original(model, **keywords)
+            return original(model, **self._changed(keywords, arguments))
+
+        torch.compile = compile
+
+    def _changed(self, keywords: Values, arguments: Values) -> Values:
+        """The keywords with a variant's; torch takes a mode or options, and not both."""
+        if keywords.get("options") and arguments.get("mode"):
+            from ...upstream.inductor import list_options_of_mode
+
+            options = {**list_options_of_mode(arguments["mode"], keywords.get("dynamic")), **keywords["options"]}
+            arguments = {**arguments, "mode": None, "options": options}
+        self._apply(COMPILE)
+        return {**keywords, **arguments}
+
+    def _change_layout(self, torch: Any, model: Any) -> None:
+        module = getattr(model, "__self__", model)  # ``Module.compile`` passes a method
+        if not isinstance(module, torch.nn.Module):
+            self._refuse("channels_last: what is compiled is a function, not a module")
+            return
+        try:
+            module.to(memory_format=torch.channels_last)
+        except RuntimeError as error:
+            self._refuse(f"channels_last: {error}")
+            return
+        self._apply(MEMORY_FORMAT)
+
+    def change_dynamo(self, config: ModuleType) -> None:
+        """Changes options of Dynamo; its config has been imported."""
+        for name, value in self._values(DYNAMO).items():
+            if not hasattr(config, name):
+                self._refuse(f"{name}: this torch has no such option")
+                continue
+            setattr(config, name, value)
+            self._apply(DYNAMO, name)
+
+    def change_loaders(self, module: ModuleType) -> None:
+        """Changes the arguments of each DataLoader; their module has been imported."""
+        arguments = self._values(LOADER)
+        if not arguments:
+            return
+        original: Callable[..., None] = module.DataLoader.__init__
+
+        @functools.wraps(original)
+        def init(loader: Any, *positional: Any, **keywords: Any) -> None:
+            wanted = {**keywords, **arguments}
+            if not wanted.get("num_workers"):  # these need workers
+                for name in ("persistent_workers", "prefetch_factor"):
+                    wanted.pop(name, None)
+            try:
+                original(loader, *positional, **wanted)
+            except (TypeError, ValueError) as error:
+                self._refuse(f"DataLoader: {error}")
+                original(loader, *positional, **keywords)
+                return
+            self._apply(LOADER)
+
+        module.DataLoader.__init__ = init
+
+    def _refuse(self, reason: str) -> None:
+        """Notes what had no effect somewhere; the variant goes on, because it may have one elsewhere."""
+        if reason not in self._settings.refused:
+            self._settings.refused.append(reason)
+
+    def _values(self, kind: str) -> Values:
+        return {name: switch.value for name, switch in self._by_kind.get(kind, {}).items()}
+
+    def _apply(self, kind: str, name: str = "") -> None:
+        names = [name_of(one) for one in self._by_kind.get(kind, {}).values() if name in ("", one.setting)]
+        self._settings.applied += [each for each in names if each not in self._settings.applied]
 
 
 @dataclass(frozen=True)
@@ -41,8 +144,7 @@ class ProcessVariants:
 
     def observer(self, on_done: Callable[[], None]) -> StepObserver:
         """The observation of the steps of this process."""
-        from .observer import VariantObserver
-        from .trial import VariantTrial
+        from .trial import VariantObserver, VariantTrial
 
         return VariantObserver(
             self.turns, lambda graphs: VariantTrial(self.folder, graphs, self.turns, self.gradients), on_done

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ....devices.table import find_device
-from ....messages.variant_requests import ProgramVariant, VariantSwitch
+from ....messages.observed import ProgramVariant, VariantSwitch
 from ....records.optimization import ALTERNATING, ATTENTION, FUNCTION, INDUCTOR, OPTIMIZER, TORCH
 from ...upstream import graph_variants as upstream
 from ...upstream.observing import call_before_optimizer_steps

@@ -6,23 +6,25 @@ for a few steps; on a device the first of them does not count, because the work 
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ....devices.table import find_device
-from ....messages.observed import CHECKING, SETTLING
-from ....messages.variant_requests import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
+from ....messages.observed import CHECKING, ORIGINAL, SETTLING, TRIED, TriedVariants, VariantSample, VariantState
 from ....records.evidence import DONE, FAILED, TIMING
 from ...device.machine import Counters, load_since, read_counters
-from ...upstream.graph_variants import count_collectives, read_counts_of_dynamo
+from ...upstream.graph_variants import count_collectives
 from ..alternation import AlternatingSteps
-from ..boundaries import Boundaries, CalledGraphs
+from ..boundaries import Boundaries, CalledGraphs, Graph, StepMeasurement
 from ..schedule import StepPlan
 from ..step_measurement import describe_error, find_number, make_empty_steps
+from ..step_observer import StepObserver
 from ..step_recording import Moment, compute_times, has_passed, wait_for
 from .gradients import GradientNotes
 from .settings import VariantSettings
@@ -226,11 +228,8 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         from ...device.runtimes import find_runtime
 
         peak = find_runtime(self._clock.device).peak_memory_bytes()
-        if peak is not None and self._begun_is_timed(settings):
+        if peak is not None and any(one.variant == settings.number for one in self._timed[-1:]):
             settings.peak_memory_bytes = max(peak, settings.peak_memory_bytes or 0)
-
-    def _begun_is_timed(self, settings: VariantSettings) -> bool:
-        return any(one.variant == settings.number for one in self._timed[-1:])
 
     def _reset_memory(self) -> None:
         if not find_device(self._clock.device).runs_on_host:
@@ -273,7 +272,6 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
                 digests=tuple(self._gradients.digests),
                 notes=tuple(turns.notes),
                 load=load_since(self._counters, len(self._done)) if self._counters and self._done else None,
-                counts=read_counts_of_dynamo(),
             )
         )
         self._saved_s = time.perf_counter()
@@ -290,3 +288,66 @@ def _state_of(settings: VariantSettings) -> VariantState:
         settings.failure,
         settings.graphs,
     )
+
+
+class VariantObserver(StepObserver):
+    """The observation of one process.
+
+    The pattern of calls is that of Dynamo's graphs, because each variant has graphs of Inductor of its own. Those of
+    the original say what device is used, and whether the program trains.
+
+    Args:
+        turns: the variants.
+        measure: makes the measurement.
+        on_done: as in ``StepObserver``.
+    """
+
+    def __init__(
+        self, turns: Turns, measure: Callable[[CalledGraphs], VariantTrial], on_done: Callable[[], None]
+    ) -> None:
+        self._turns = turns
+        self._trial: VariantTrial
+
+        def make(graphs: CalledGraphs) -> StepMeasurement:
+            self._trial = measure(graphs)
+            return self._trial
+
+        super().__init__(make, on_done)
+        turns.note_call = self._note_call
+
+    def note_change(self) -> None:
+        """As in ``StepObserver``. What a variant compiles changes nothing in the pattern of the program's calls."""
+        self._measurement.is_noisy = True
+        if self._trial.is_settling:
+            self._pattern.forget()
+
+    def _records_graph(self) -> None:
+        if self._turns.variant == ORIGINAL:
+            self._graphs.note_cuda_graph()
+        self.note_change()
+
+    def _around_call(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        by_id, turns = self._graphs.by_id, self._turns
+
+        @functools.wraps(original)
+        def call(compiled: Any, inputs: Any) -> Any:
+            if turns.variant == turns.held and id(compiled) not in by_id:
+                self._add(compiled)
+            return original(compiled, inputs)
+
+        return call
+
+    def _note_call(self, number: int, arguments: Sequence[Any]) -> None:
+        if self.is_done or not self._boundaries.searches_pattern:
+            self._turns.note_call = None
+            return
+        self._search(Graph(number, 0, _first_parameter(arguments)), arguments)
+
+    def _trains(self) -> bool:
+        return self._graphs.trains(range(len(self._graphs.records)))
+
+
+def _first_parameter(arguments: Sequence[Any]) -> int | None:
+    import torch
+
+    return next((place for place, one in enumerate(arguments) if isinstance(one, torch.nn.Parameter)), None)

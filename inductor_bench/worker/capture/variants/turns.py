@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ....messages.variant_requests import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
+from ....messages.observed import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
 from ...upstream import graph_variants as upstream
 from ..step_measurement import describe_error
 from .own_functions import OwnFunctions

@@ -30,7 +30,7 @@ from inductor_bench.records.traced import OperatorCost
 from inductor_bench.store.caches import load_peaks, make_peaks_key
 from inductor_bench.store.folder import RunFolder
 
-from .base import ENVIRONMENT
+from .fuzz_base import ENVIRONMENT
 
 MEMORY_BYTES = 4 << 30
 FILE_BYTES = 200_000_000

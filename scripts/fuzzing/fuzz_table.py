@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .campaign import Result
 from .findings import Fault
-from .trial import HUNG, SIGNAL, SLOW
+from .fuzz_trial import HUNG, SIGNAL, SLOW
 
 COLUMNS = ("0", "1", "2", "3", "4", "5", SIGNAL, SLOW, HUNG)
 TITLES = ("exit 0", "exit 1", "exit 2", "exit 3", "exit 4", "exit 5", "signal", "too slow", "hang")
