@@ -115,9 +115,8 @@ def compare_runs(
     noise_of = partial(estimate_noise, first, second, matches, waited=compute_waiting_share((*a, *b)), **same)
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     compiler, choices = have_same_compiler((*a, *b)), name_surroundings_of_choices(differences)
-    tuned = _list_tuned_configs((*a, *b))
+    tuned, edited = _list_tuned_configs((*a, *b)), any(row.name == PROGRAM_FILE for row in differences)
     single_step = any(map(has_one_profiled_step, (*first.runs, *second.runs)))
-    edited = any(row.name == PROGRAM_FILE for row in differences)
     setting = Setting(noise, texts, compiler, around, edited, bool(busy), choices, tuned, several, single_step)
     kernels = [describe_kernel_change(match, setting) for match in matches]
     step = _describe_step_change(first, second, step_noise)
