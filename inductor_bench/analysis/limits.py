@@ -81,6 +81,8 @@ def describe_limit(found: Slowdown, limit: float) -> str:
         return f"{said}: failed, because the whole interval, {interval} is above the limit"
     if found.low <= limit < found.high:
         return f"{said}: undecided, because the interval, {interval} includes the limit"
+    if min(abs(found.low), abs(found.high)) > found.effect and found.low * found.high > 0:
+        return f"{said}: undecided, because nothing is decided about the difference, {interval[:-1]}"
     return f"{said}: undecided, because a difference of less than {percent(found.effect)} does not count"
 
 

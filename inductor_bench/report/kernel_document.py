@@ -507,9 +507,11 @@ def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Do
 def _write_headline(verdict: EditVerdict, file: str) -> str:
     if verdict.verdict == REFUSED:
         return f"{file} is refused: {verdict.words}"
-    said = _SAID.get(verdict.verdict, f"is {verdict.verdict} than the original")
-    if verdict.verdict in ("faster", "slower") and verdict.ratio and verdict.ratio.median:
-        said += f", {1 / verdict.ratio.median:.2f}x"
+    said, ratio = _SAID.get(verdict.verdict, f"is {verdict.verdict} than the original"), verdict.ratio
+    if ratio is not None and ratio.median and verdict.verdict in ("faster", "slower"):
+        said += f", {1 / ratio.median:.2f}x"
+    elif ratio is not None and ratio.low and verdict.verdict == "undecided":
+        said += f": {1 / ratio.median:.2f}x, in {ratio.pairs} pairs {1 / ratio.high:.2f}x to {1 / ratio.low:.2f}x"
     return f"{file} is right, and {said}"
 
 

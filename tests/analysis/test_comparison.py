@@ -15,6 +15,7 @@ from inductor_bench.analysis.comparison_pairs import judge
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.comparison_sides import compute_text_similarity
 from inductor_bench.analysis.comparison_words import list_next_commands, list_notes, name_main_parts, write_headline
+from inductor_bench.analysis.limits import Slowdown, describe_limit
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records import comparison as records
 from inductor_bench.records.base import Category, Failure
@@ -812,6 +813,11 @@ def test_a_limit_that_the_interval_reaches_above_is_not_passed() -> None:
     assert write_headline(sure, 0.005).endswith(
         "Limit of 0.5%: undecided, because a difference of less than 1.0% does not count."
     )
+
+
+def test_a_limit_says_that_nothing_is_decided_if_the_interval_alone_would_pass() -> None:
+    said = describe_limit(Slowdown(-0.11, -0.04, 0.002), 0.0)
+    assert said == "Limit of 0%: undecided, because nothing is decided about the difference, -11.0% to -4.0%"
 
 
 def test_configs_that_one_side_does_not_know_are_not_said_to_be_equal() -> None:

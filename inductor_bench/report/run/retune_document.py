@@ -13,7 +13,7 @@ from ... import units
 from ...analysis.batch_aggregation import RetuneSummary, list_retunes
 from ...analysis.findings.finding import apply_command, join_words, plural
 from ...analysis.limits import compute_slowdown_of_proof, describe_limit
-from ...analysis.statistics import CONFIDENCE, count_needed_samples
+from ...analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, count_needed_samples
 from ...analysis.step_costs import compute_whole_time_s, find_step
 from ...records.edit import put_in_words
 from ...records.retune import (
@@ -282,8 +282,9 @@ def describe_proof(found: Verification) -> str:
             return f"{less} ({share}), of which the step shows less than half: {work}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
-        pairs = f"{plural(step.pairs, 'pair')} of {found.way}"
-        return f"Undecided: {pairs} {'does' if step.pairs == 1 else 'do'} not tell {_change(step)} from chance"
+        wider = f"; the interval of {VERDICT_CONFIDENCE:.1%}, which decides, includes zero"
+        decides = wider if step.low_s > 0 or step.high_s < 0 else ""
+        return f"Undecided after {plural(step.pairs, 'pair')} of {found.way}: a step takes {_change(step)}{decides}"
     which = _put_in(found.kernels)
     both = f"{units.seconds(step.tuned_s)} in the median with {which} and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0

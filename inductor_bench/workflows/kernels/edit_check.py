@@ -15,10 +15,11 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ... import units
 from ...analysis.findings.finding import list_program_words
 from ...analysis.statistics import summarize
 from ...autotune.methods import RaceResult, race
@@ -54,7 +55,7 @@ from ...messages.kernel_requests import (
 )
 from ...records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditHashes, EditVerdict
 from ...records.request import KernelRequest
-from ...records.retune import FASTER, Resources
+from ...records.retune import FASTER, UNDECIDED, Resources
 from ...records.run import Environment, Peaks
 from ...source.edited import KernelEdit, digest, read_edit
 from ...source.graph_reference import convert_to_float64
@@ -128,6 +129,10 @@ HINTS = {
 """What to do, by the reason of a refusal."""
 
 WROTE_THE_TOOL = "the file that is edited is written by: inductor-bench kernel RUN#NAME --edit FILE"
+
+
+BUSY = "unreliable: "
+"""What a timer writes before the reason why its times do not count."""
 
 
 @dataclass
@@ -458,7 +463,7 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
     device = _find_device_type(edit)
     session.find_other_jobs(device)
     peaks: Peaks | None = None
-    result, method, refusal = None, "", None
+    result, method, refusal, doubt = None, "", None, ""
     try:
         progress.stage(f"compiling {edit.kernel}")
         check.compile()
@@ -470,7 +475,9 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
             result, method = check.race()
             # for a GPU, no code of a file runs on the host
             if result.verdict == FASTER and find_device(device).runs_on_host:
-                require_true_clock(session, (check.launches, 0), MEASURE_S)
+                doubt = doubt_minimum(result)
+                if not doubt:
+                    doubt = check_clock(session, (check.launches, 0), method)
         except WorkerLostError as lost:
             raise EditRefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
         progress.stage("checking it again")
@@ -480,7 +487,41 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         require_below_roof(edit, (original, edited), peaks, session.request.state)
     except EditRefusedError as error:
         refusal = error
+    if result is not None and doubt:
+        result = replace(result, verdict=UNDECIDED)
+    check.notes += [note for note in (doubt, _note_busy_machine(method)) if note]
     return _make_verdict(check, device, result, method, peaks, refusal)
+
+
+def doubt_minimum(result: RaceResult) -> str:
+    """Why it is no evidence that an edit is faster in the median, if its fastest call is not.
+
+    A call that other programs interrupt takes longer. On a busy machine they interrupt the one kernel more often.
+    """
+    original, edited = (min(runner.samples) for runner in result.runners)
+    if edited < original:
+        return ""
+    took = f"took {units.seconds(edited)}, and that of the original {units.seconds(original)}"
+    return f"the edited kernel is faster in the median, but its fastest call {took}"
+
+
+def check_clock(session: KernelSession, numbers: Sequence[int], method: str) -> str:
+    """Why nothing is known of the clock of the process that timed both; empty if it is right.
+
+    Raises:
+        EditRefusedError: the machine is idle, and that clock is wrong.
+    """
+    try:
+        require_true_clock(session, numbers, MEASURE_S)
+    except EditRefusedError as error:
+        if BUSY not in method:
+            raise
+        return f"{error.words}: other programs may be the reason"
+    return ""
+
+
+def _note_busy_machine(method: str) -> str:
+    return f"{method.rpartition(BUSY)[2]}: check it again when it is idle" if BUSY in method else ""
 
 
 def _make_verdict(

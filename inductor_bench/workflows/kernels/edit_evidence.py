@@ -215,7 +215,9 @@ def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Pe
 BLOCK_S = 0.05
 """The least time of a block of calls in seconds, by the clock of this process; the messages around it take 1% of it."""
 
-BLOCKS = 5
+BLOCKS, MOST_BLOCKS = 5, 15
+"""The number of blocks of each kernel, and the largest one if the clocks seem to differ."""
+
 SAME_CLOCK = 1.5
 """The largest ratio between two clocks that is believed. It compares the ratio of this process's and the other
 process's times for the edited kernel with the same ratio for the original."""
@@ -249,15 +251,18 @@ def require_true_clock(
             taken_s = run(number, counts[number])
     said: dict[int, list[float]] = {number: [] for number in numbers}
     seen: dict[int, list[float]] = {number: [] for number in numbers}
-    for place in range(BLOCKS):
+    for place in range(MOST_BLOCKS):
         for number in numbers if place % 2 else reversed(numbers):
             said[number] += session.ask(Sample((number,), "warm"), limit_s).samples_s
             seen[number].append(run(number, counts[number]) / counts[number])
-    told, here = ([statistics.median(times[number]) for number in numbers] for times in (said, seen))
-    ratios = [now / before for now, before in zip(here, told, strict=True)]
-    if ratios[1] > SAME_CLOCK * max(ratios[0], 1.0):
-        raise EditRefusedError(
-            "clock",
-            f"by the clock of another process a call takes {here[1] * 1e6:,.1f} µs, and by that of its own "
-            f"{told[1] * 1e6:,.1f} µs",
-        )
+        # A block that other programs interrupt takes longer than its calls: the shortest one counts.
+        told = [statistics.median(said[number]) for number in numbers]
+        here = [min(seen[number]) for number in numbers]
+        ratios = [now / before for now, before in zip(here, told, strict=True)]
+        if place + 1 >= BLOCKS and ratios[1] <= SAME_CLOCK * max(ratios[0], 1.0):
+            return
+    raise EditRefusedError(
+        "clock",
+        f"by the clock of another process a call takes {here[1] * 1e6:,.1f} µs, and by that of its own "
+        f"{told[1] * 1e6:,.1f} µs",
+    )

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from edited_kernels import CHEATS, HONEST, LAUNCHES, ROLES, Compiled, Worker, compile_all, edits_of, exact_of
 
+from inductor_bench.autotune.methods import RaceResult, Runner
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.worker import WorkerLostError
 from inductor_bench.messages.kernel_requests import Sample, Times
 from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
+from inductor_bench.workflows.kernels import edit_check
 from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
 from inductor_bench.workflows.kernels.edit_evidence import (
     EditRefusedError,
@@ -178,6 +180,50 @@ def test_an_edit_that_changes_the_clock_of_its_process_is_refused(true_s: tuple[
         with pytest.raises(EditRefusedError, match="by the clock of another process a call takes") as refused:
             require_true_clock(cheat, (0, 1), 60.0, lambda: cheat.now_s)  # noqa: B023
         assert refused.value.reason == "clock"
+
+
+@dataclass
+class Interrupted(Clocked):
+    """The same beside other programs, which interrupt the first blocks of the edit."""
+
+    blocks: int = 7
+
+    def ask(self, request: Any, limit_s: float) -> Any:
+        found = super().ask(request, limit_s)
+        if not isinstance(request, Sample) and request.number and request.count > 1 and self.blocks:
+            self.blocks -= 1
+            self.now_s += 5 * request.count * self.true_s[1]
+        return found
+
+
+def test_other_programs_do_not_change_the_clock() -> None:
+    busy: Any = Interrupted((1e-4, 5e-5))
+    require_true_clock(busy, (0, 1), 60.0, lambda: busy.now_s)
+
+
+def test_a_clock_that_differs_on_a_busy_machine_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def differ(*_: object) -> None:
+        raise EditRefusedError("clock", "a call takes 9 µs, and 3 µs")
+
+    monkeypatch.setattr(edit_check, "require_true_clock", differ)
+    session: Any = None
+    busy = edit_check.check_clock(session, (0, 1), "2 threads; unreliable: the machine is busy, load 9.1 on 2 CPUs")
+    assert busy == "a call takes 9 µs, and 3 µs: other programs may be the reason"
+    with pytest.raises(EditRefusedError):
+        edit_check.check_clock(session, (0, 1), "2 threads")
+
+
+@pytest.mark.parametrize(
+    ("edited", "doubt"),
+    [
+        ((0.512e-3, 6.0e-3, 6.1e-3), "but its fastest call took 0.512 ms, and that of the original 0.482 ms"),
+        ((0.3e-3, 6.0e-3, 6.1e-3), ""),
+    ],
+)
+def test_an_edit_whose_fastest_call_is_no_faster_is_not_called_faster(edited: tuple[float, ...], doubt: str) -> None:
+    original = Runner("final", (0.482e-3, 10.1e-3, 10.2e-3))
+    said = edit_check.doubt_minimum(RaceResult((original, Runner("final", edited)), 1, 1, "faster"))
+    assert said.endswith(doubt) and bool(said) == bool(doubt)
 
 
 def test_each_reason_of_a_refusal_has_a_hint() -> None:
