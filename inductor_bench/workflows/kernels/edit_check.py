@@ -15,11 +15,10 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ... import units
 from ...analysis.findings.finding import list_program_words
 from ...analysis.statistics import summarize
 from ...autotune.methods import RaceResult, race
@@ -67,14 +66,16 @@ from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress, Silent
 from .edit_evidence import (
+    BUSY,
     EditRefusedError,
+    check_clock,
     check_texts,
     count_compulsory_bytes,
+    doubt_minimum,
     find_buffer_roles,
     find_roof,
     make_float64_texts,
     require_below_roof,
-    require_true_clock,
 )
 from .edit_files import make_edit
 from .kernel_comparison import PLAN
@@ -129,10 +130,6 @@ HINTS = {
 """What to do, by the reason of a refusal."""
 
 WROTE_THE_TOOL = "the file that is edited is written by: inductor-bench kernel RUN#NAME --edit FILE"
-
-
-BUSY = "unreliable: "
-"""What a timer writes before the reason why its times do not count."""
 
 
 @dataclass
@@ -477,7 +474,7 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
             if result.verdict == FASTER and find_device(device).runs_on_host:
                 doubt = doubt_minimum(result)
                 if not doubt:
-                    doubt = check_clock(session, (check.launches, 0), method)
+                    doubt = check_clock(session, (check.launches, 0), MEASURE_S, method)
         except WorkerLostError as lost:
             raise EditRefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
         progress.stage("checking it again")
@@ -491,33 +488,6 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         result = replace(result, verdict=UNDECIDED)
     check.notes += [note for note in (doubt, _note_busy_machine(method)) if note]
     return _make_verdict(check, device, result, method, peaks, refusal)
-
-
-def doubt_minimum(result: RaceResult) -> str:
-    """Why it is no evidence that an edit is faster in the median, if its fastest call is not.
-
-    A call that other programs interrupt takes longer. On a busy machine they interrupt the one kernel more often.
-    """
-    original, edited = (min(runner.samples) for runner in result.runners)
-    if edited < original:
-        return ""
-    took = f"took {units.seconds(edited)}, and that of the original {units.seconds(original)}"
-    return f"the edited kernel is faster in the median, but its fastest call {took}"
-
-
-def check_clock(session: KernelSession, numbers: Sequence[int], method: str) -> str:
-    """Why nothing is known of the clock of the process that timed both; empty if it is right.
-
-    Raises:
-        EditRefusedError: the machine is idle, and that clock is wrong.
-    """
-    try:
-        require_true_clock(session, numbers, MEASURE_S)
-    except EditRefusedError as error:
-        if BUSY not in method:
-            raise
-        return f"{error.words}: other programs may be the reason"
-    return ""
 
 
 def _note_busy_machine(method: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import units
+from ...autotune.methods import RaceResult
 from ...devices.nvidia import NVIDIA
 from ...devices.protocol import CPU
 from ...errors import UsageError
@@ -212,6 +214,9 @@ def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Pe
 # The clock. An edited library could change that of the process in which it runs, so this process looks at its own.
 
 
+BUSY = "unreliable: "
+"""What a timer writes before the reason why its times do not count."""
+
 BLOCK_S = 0.05
 """The least time of a block of calls in seconds, by the clock of this process; the messages around it take 1% of it."""
 
@@ -221,6 +226,33 @@ BLOCKS, MOST_BLOCKS = 5, 15
 SAME_CLOCK = 1.5
 """The largest ratio between two clocks that is believed. It compares the ratio of this process's and the other
 process's times for the edited kernel with the same ratio for the original."""
+
+
+def doubt_minimum(result: RaceResult) -> str:
+    """Why it is no evidence that an edit is faster in the median, if its fastest call is not.
+
+    A call that other programs interrupt takes longer. On a busy machine they interrupt the one kernel more often.
+    """
+    original, edited = (min(runner.samples) for runner in result.runners)
+    if edited < original:
+        return ""
+    took = f"took {units.seconds(edited)}, and that of the original {units.seconds(original)}"
+    return f"the edited kernel is faster in the median, but its fastest call {took}"
+
+
+def check_clock(session: KernelSession, numbers: Sequence[int], limit_s: float, method: str) -> str:
+    """Why nothing is known of the clock of the process that timed both; empty if it is right.
+
+    Raises:
+        EditRefusedError: the machine is idle, and that clock is wrong.
+    """
+    try:
+        require_true_clock(session, numbers, limit_s)
+    except EditRefusedError as error:
+        if BUSY not in method:
+            raise
+        return f"{error.words}: other programs may be the reason"
+    return ""
 
 
 def require_true_clock(

@@ -18,7 +18,7 @@ from inductor_bench.launch.worker import WorkerLostError
 from inductor_bench.messages.kernel_requests import Sample, Times
 from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
-from inductor_bench.workflows.kernels import edit_check
+from inductor_bench.workflows.kernels import edit_evidence
 from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
 from inductor_bench.workflows.kernels.edit_evidence import (
     EditRefusedError,
@@ -205,12 +205,14 @@ def test_a_clock_that_differs_on_a_busy_machine_is_no_evidence(monkeypatch: pyte
     def differ(*_: object) -> None:
         raise EditRefusedError("clock", "a call takes 9 µs, and 3 µs")
 
-    monkeypatch.setattr(edit_check, "require_true_clock", differ)
+    monkeypatch.setattr(edit_evidence, "require_true_clock", differ)
     session: Any = None
-    busy = edit_check.check_clock(session, (0, 1), "2 threads; unreliable: the machine is busy, load 9.1 on 2 CPUs")
+    busy = edit_evidence.check_clock(
+        session, (0, 1), 60.0, "2 threads; unreliable: the machine is busy, load 9.1 on 2 CPUs"
+    )
     assert busy == "a call takes 9 µs, and 3 µs: other programs may be the reason"
     with pytest.raises(EditRefusedError):
-        edit_check.check_clock(session, (0, 1), "2 threads")
+        edit_evidence.check_clock(session, (0, 1), 60.0, "2 threads")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_a_clock_that_differs_on_a_busy_machine_is_no_evidence(monkeypatch: pyte
 )
 def test_an_edit_whose_fastest_call_is_no_faster_is_not_called_faster(edited: tuple[float, ...], doubt: str) -> None:
     original = Runner("final", (0.482e-3, 10.1e-3, 10.2e-3))
-    said = edit_check.doubt_minimum(RaceResult((original, Runner("final", edited)), 1, 1, "faster"))
+    said = edit_evidence.doubt_minimum(RaceResult((original, Runner("final", edited)), 1, 1, "faster"))
     assert said.endswith(doubt) and bool(said) == bool(doubt)
 
 
