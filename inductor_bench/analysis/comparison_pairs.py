@@ -367,7 +367,7 @@ IDLE_NOISE = 0.25
 """The same for one label of idle time: the labels come from the few profiled steps, and their limits are not sharp."""
 IDLE_SOURCE = "the change of idle time included, which on a CPU is the unprofiled step minus the profiled work"
 LEAST_MEASURED = 0.5
-"""The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
+"""Measured noise counts as at least this share of the assumed noise: a few runs may agree by chance."""
 UNEXPLAINED = "as large as the difference, because the parts do not explain it"
 NO_CAUSE = "as large as the difference, because nothing else that the records hold differs between the programs"
 DISTURBED = "as large as the difference, because a busy machine disturbed figures of one of the runs"

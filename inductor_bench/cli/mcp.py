@@ -360,6 +360,7 @@ def show_kernel(permissions: Permissions, given: Mapping[str, Any]) -> dict[str,
     Raises:
         InductorBenchError: there is no such RUN or kernel, or it has no file.
     """
+    from ..analysis.findings.finding import join_words
     from ..report.formats import View
     from ..report.run.run_summary import run_summary
     from ..workflows.compare import KernelTexts, OpenedRun
@@ -370,7 +371,7 @@ def show_kernel(permissions: Permissions, given: Mapping[str, Any]) -> dict[str,
     rows = run_summary(run, View(path, top=sum(len(one.kernels) for one in run.modules))).kernels
     found = next((one for one in rows if name in (one.name, str(one.number))), None)
     if found is None:
-        hint = f"its kernels are: {', '.join(one.name for one in rows[:10])}"
+        hint = f"its kernels are: {join_words([one.name for one in rows], 10)}"
         raise UsageError(f"{given['run']} has no kernel {name[:200]}", hint, "no-fitting-kernel")
     facts = "".join(f"{key}: {value}\n" for key, value in codec.encode(found).items() if value not in (None, ""))
     file = folder.optional_file(found.file) if found.file else None

@@ -174,7 +174,7 @@ class CategoryTotal:
 
     name: Category  # the category
     time_s: float  # device seconds, on a CPU seconds in kernels
-    share: float  # the share of the module's device time, 0 to 1
+    share: float  # the category's part of the module's device time, 0 to 1
     # the share of the module's wall time, or of its busy time if that is longer, 0 to 1; ``None`` if no wall time
     # was measured
     wall_share: float | None

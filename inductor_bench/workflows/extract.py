@@ -193,7 +193,7 @@ class ModuleRuns:
 
 
 def _describe_module_not_run(label: ModuleLabel, failure: Failure) -> str:
-    told = "the arguments are read from its text, with zeros for integers"
+    told = "its kernels get arguments of the shapes in its text; integer tensors are filled with zeros"
     hint = SEE_MORE if failure.kind in ("exit", "signal") else failure.hint
     return f"{label.label} could not be run: {failure.message}{f' ({hint})' if hint else ''}; {told}"
 

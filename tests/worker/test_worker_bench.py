@@ -37,7 +37,7 @@ from inductor_bench.worker.bench.bench import Bench, _Loaded, describe_differenc
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.bench.loaded_kernel import CppBenchKernel, LoadedKernel, TritonBenchKernel
 from inductor_bench.worker.device import nvidia_runtime
-from inductor_bench.worker.profile.module_profile import read_switches, set_switches
+from inductor_bench.worker.profile.module_profile import read_precision_switches, set_switches
 from inductor_bench.worker.profile.recorder import watch_launches
 from inductor_bench.worker.upstream import triton_compiler
 
@@ -173,25 +173,25 @@ def test_switches_are_read_however_the_program_set_them(precision: str, in_tf32:
     before = products.fp32_precision
     products.fp32_precision = precision  # ``allow_tf32`` refuses to be read if this is not what it says
     try:
-        assert read_switches()["matmul_tf32"] is in_tf32
+        assert read_precision_switches()["matmul_tf32"] is in_tf32
     finally:
         products.fp32_precision = before
 
 
 @pytest.mark.parametrize("by", [lambda: torch.set_float32_matmul_precision("medium"), lambda: set_bfloat16("bf16")])
 def test_products_of_a_processor_in_bfloat16_are_read_and_set_in_another_process(by: Any) -> None:
-    before, here = read_switches(), torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    before, here = read_precision_switches(), torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
     try:
         by()
-        of_program = read_switches()
+        of_program = read_precision_switches()
         assert of_program["mkldnn_bf16"] and not before["mkldnn_bf16"]
         set_switches(before)
-        assert not read_switches()["mkldnn_bf16"]
+        assert not read_precision_switches()["mkldnn_bf16"]
         set_switches(of_program)
-        assert read_switches() == of_program
+        assert read_precision_switches() == of_program
         older = {name: value for name, value in of_program.items() if name != "mkldnn_bf16"}
         set_switches(older)
-        assert read_switches() == {**of_program, "mkldnn_bf16": False}
+        assert read_precision_switches() == {**of_program, "mkldnn_bf16": False}
     finally:
         set_switches(before)
         torch.set_float32_matmul_precision("highest")

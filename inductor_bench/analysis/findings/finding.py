@@ -297,7 +297,7 @@ class RunEvidence:
         )
 
     @cached_property
-    def _by_bottleneck(self) -> dict[str, list[ModuleRecord]]:
+    def _group_by_bottleneck(self) -> dict[str, list[ModuleRecord]]:
         groups: dict[str, list[ModuleRecord]] = {}
         if self.in_step:
             return groups
@@ -307,7 +307,7 @@ class RunEvidence:
 
     def graphs_with(self, kind: str) -> list[ModuleRecord]:
         """The graphs with this bottleneck, the most expensive first."""
-        return self._by_bottleneck.get(kind, [])
+        return self._group_by_bottleneck.get(kind, [])
 
 
 class Rule(NamedTuple):

@@ -82,8 +82,8 @@ MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
 
 FIRST_ROWS, PROMISING, SLOW_S = 2, 0.1, 15.0
-"""How many rows are ranked and proven before all others; the share of the step that they have to be expected to save;
-and the compile time in seconds from which it is only one row."""
+"""Before all others, so many rows are ranked and proven if each is expected to save this share of the step. It is one
+row if a variant compiles for so many seconds or longer."""
 
 CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""

@@ -61,7 +61,7 @@ SHARE = "of all"
 AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type, are unknown"
 """Stands before a sum of which a part is unknown."""
 
-LEFT_OUT = "a row includes what is too short to have a row below it"
+LEFT_OUT = "a row includes the layers inside it that are too short for rows of their own"
 
 
 def make_layers_section(run: Run, by: str) -> tuple[Section, ...]:

@@ -291,15 +291,15 @@ def _find_decorator(file: Path) -> ast.Call:
     raise InductorBenchError(f"{file} holds no kernel of Inductor's", "give a file that inductor-bench extract wrote")
 
 
-def list_configs(heuristics: Heuristics, now: Config) -> TritonConfigs:
-    """The configurations of the kernel, whose present configuration is ``now``."""
+def list_configs(heuristics: Heuristics, present: Config) -> TritonConfigs:
+    """The configurations of the kernel, whose present configuration is ``present``."""
     kernel = heuristics.kernel()
     meta = dict(kernel.inductor_meta)
-    ladders, limits = _find_ladders(heuristics.kind, kernel, now)
+    ladders, limits = _find_ladders(heuristics.kind, kernel, present)
     sizes = kernel.size_hints or {}
-    tile = [size for name, size in sizes.items() if f"{name.upper()}BLOCK" not in now]
+    tile = [size for name, size in sizes.items() if f"{name.upper()}BLOCK" not in present]
     return TritonConfigs(
-        now=now,
+        now=present,
         default=tuple(heuristics.configs(max_autotune=False, max_autotune_pointwise=False)),
         max=tuple(heuristics.configs(max_autotune=True, max_autotune_pointwise=True)),
         tuned=bool(meta.get("max_autotune") or meta.get("max_autotune_pointwise")),

@@ -39,7 +39,7 @@ from ...messages.observed import (
 from ...records.code import Complaint, Launch
 from ...records.request import BreakdownRequest
 from ...store import codec
-from ..profile.module_profile import read_switches
+from ..profile.module_profile import read_precision_switches
 from ..upstream import inductor
 from . import mode_setter
 from .boundaries import CalledGraphs, StepMeasurement
@@ -356,7 +356,7 @@ def _describe_process(path: str, stem: Path) -> Observation:
     """What this process knows of a module before the module's first call."""
     import torch
 
-    switches = read_switches()
+    switches = read_precision_switches()
     return Observation(
         path=path,
         stem=str(stem),

@@ -178,7 +178,7 @@ class Measurement:
         return self.found.state in (DONE, FAILED)
 
     @property
-    def _touches_file(self) -> Path:
+    def _find_touches_path(self) -> Path:
         return self._stem.with_suffix(".touches.json")
 
     def note_compiler(self) -> None:
@@ -388,7 +388,7 @@ class Measurement:
     def _export(self, recording: Recording) -> None:
         self.is_recording, self._recording = False, None
         trace = recording.export(last=not self._has_stacks)
-        self._touches_file.unlink(missing_ok=True)  # of the steps that were measured earlier
+        self._find_touches_path.unlink(missing_ok=True)  # of the steps that were measured earlier
         self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
         self._earlier = None
         self.write()
@@ -411,7 +411,7 @@ class Measurement:
         if stacks is not None:
             self.found = replace(self.found, lines_trace=stacks.export(last=True))
         if touches is not None:
-            touches.write(self._touches_file)
+            touches.write(self._find_touches_path)
 
     def _complete(self, state: str, moment: Moment | None = None) -> None:
         """Ends the measurement; if the host is to be sampled, from this boundary on, once that is done."""

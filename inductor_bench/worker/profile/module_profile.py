@@ -43,7 +43,7 @@ def needs_marks(module: ModuleType) -> bool:
     return not has_profile_mark(text)
 
 
-def _mark_kernel(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_in_profiler_range(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel with a mark for the profiler around each call, which includes about 1 µs of overhead."""
 
     def call(*arguments: Any) -> Any:
@@ -115,7 +115,7 @@ def measure_run(
     try:
         with contextlib.redirect_stdout(printed), contextlib.ExitStack() as until_written:
             if module is not None and found.marked:
-                until_written.enter_context(inductor.replaced_cpp_kernels(module, _mark_kernel))
+                until_written.enter_context(inductor.replaced_cpp_kernels(module, _wrap_in_profiler_range))
             run.rotate((inductor.PROFILE_PASSES if text else 1) * iterations)
             before, loads = read_counters(), []
 
@@ -190,7 +190,7 @@ def _time_runs(run: Run, synchronize: Callable[[], None], count: int, restore: C
 # They are read in the user's program, and set in the workers that profile its modules.
 
 
-def read_switches() -> dict[str, bool]:
+def read_precision_switches() -> dict[str, bool]:
     """The switches of this process, by name.
 
     ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set it. (2.11, 2.13)
@@ -205,7 +205,7 @@ def read_switches() -> dict[str, bool]:
 
 
 def set_switches(switches: Mapping[str, bool]) -> None:
-    """Sets the switches that :func:`read_switches` read in another process; older records lack the last one."""
+    """Sets the switches that another process read by :func:`read_precision_switches`; older records lack the last."""
     torch.backends.cuda.matmul.allow_tf32 = switches["matmul_tf32"]
     torch.backends.cudnn.allow_tf32 = switches["cudnn_tf32"]
     torch.backends.cudnn.benchmark = switches["cudnn_benchmark"]

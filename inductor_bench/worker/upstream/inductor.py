@@ -73,13 +73,13 @@ def load_compiled_module(path: Path) -> ModuleType:
     return PyCodeCache.load_by_key_path(path.stem, str(path))
 
 
-def share_compilers(sharers: int) -> None:
-    """Leaves this process its part of the compile pool's processes, which as many as ``sharers`` have. (2.11, 2.13)"""
-    if sharers > 1:
+def share_compilers(processes: int) -> None:
+    """Leaves this process its part of the compile pool's processes, if so many processes share them. (2.11, 2.13)"""
+    if processes > 1:
         from torch._inductor import config
         from torch._inductor.async_compile import get_compile_threads
 
-        config.compile_threads = max(1, get_compile_threads() // sharers)
+        config.compile_threads = max(1, get_compile_threads() // processes)
 
 
 def start_no_compilers() -> None:

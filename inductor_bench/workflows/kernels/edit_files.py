@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import units
-from ...analysis.findings.finding import plural
+from ...analysis.findings.finding import join_words, plural
 from ...errors import InductorBenchError, UsageError
 from ...messages.kernel_requests import BufferRoles
 from ...records.code import CallSite, KernelDefinition, Launch
@@ -110,8 +110,9 @@ def find_run_kernel(target: str) -> RunKernel:
     ]
     if not found:
         names = sorted({candidate.header.name for module in modules for candidate in list_candidates(module)})
-        near = [one for one in names if name.strip("*") in one] or names
-        raise UsageError(f"{place} has no kernel {name}", f"it has {', '.join(near[:6])}", "no-such-target")
+        part = name.strip("*").replace("::", "_")  # a library call: aten::cumsum is aten_cumsum_0
+        near = [one for one in names if part in one] or names
+        raise UsageError(f"{place} has no kernel {name}", f"it has {join_words(near, 6)}", "no-such-target")
     module, candidate = found[0]
     kernel = candidate.kernel
     if kernel is None or kernel.language not in ("triton", "cpp"):
@@ -427,11 +428,11 @@ def _describe_kernel(found: RunKernel, place: Path, *, reference: bool) -> Itera
 def _describe_rules(*, triton: bool) -> Iterator[str]:
     yield "What may change: everything in the body of the kernel, and functions and constants beside it."
     if triton:
-        yield "What stays: the name and the parameters of the kernel, and its decorators with the sizes that decide the"
+        yield "Do not change the kernel's name and parameters, and its decorators with the sizes that decide the"
         yield "grid (reduction_hint, tile_hint, min_elem_per_thread, num_warps and num_stages may change). Imports:"
         yield "those that are there, triton and math. Every other function is under @triton.jit."
     else:
-        yield 'What stays: `extern "C" void kernel(…)` with the types of its arguments, compiler flags and number of'
+        yield 'Do not change `extern "C" void kernel(…)`, the types of its arguments, compiler flags and the number of'
         yield "threads. Includes: those that are there, the standard library's, immintrin.h and omp.h. No data may stay"
         yield "from call to call (static, global), and nothing may reach out of the kernel (time, threads, files)."
     yield "It is right if it writes all of its results and nothing else, leaves its inputs as they are, gives the same"
