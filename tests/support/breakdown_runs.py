@@ -186,7 +186,7 @@ def factory() -> Done:
     """Breaks down a factory of floats in training, with workers that start early, as on a machine with many cores."""
     site = scratch() / "many_cores"
     site.mkdir()
-    cores = "from inductor_bench.launch import worker\nworker.cores_of_this_process = lambda: 8\n"
+    cores = "from inductor_bench.launch import worker\nworker.count_cores_of_this_process = lambda: 8\n"
     (site / "sitecustomize.py").write_text(f"import rare_collection\n{cores}")
     words = (f"{PROGRAMS / 'factories.py'}:mlp", "--training", "--seed", "3")
     return breakdown(scratch() / "factory", *words, PYTHONPATH=site)

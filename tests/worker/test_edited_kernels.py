@@ -113,7 +113,7 @@ def test_another_choice_of_max_autotune_is_named_with_what_leaves_it_that_of_the
     assert edits.find(TRITON, here, kernel.name) is None
     (state,) = edits.states([])
     assert "here BLOCK_K=32, BLOCK_M=128, BLOCK_N=128, GROUP_M=8, num_stages=5, num_warps=4. " in state.reason
-    found = re.search(r"autotune_choice_desc_regex = '(.+)' leaves", state.reason)
+    found = re.search(r"autotune_choice_desc_regex = '(.+)' allows only", state.reason)
     assert found is not None
     others = [DESCRIBED.replace("BLOCK_K=64", "BLOCK_K=32"), DESCRIBED.replace("num_warps=8", "num_warps=4")]
     assert [bool(re.search(found[1], one)) for one in (DESCRIBED, "", *others)] == [True, True, False, False]

@@ -273,7 +273,7 @@ def test_a_failure_of_ours_costs_the_pin_and_not_the_program(tmp_path: Path) -> 
 from inductor_bench.worker.capture import pinned
 def fail(*_):
     raise AttributeError("as an unknown node of Inductor does")
-pinned.pinning.layouts_of = fail
+pinned.pinning.list_layouts = fail
 """
     state = run_with(PIN, tmp_path, tmp_path / "cache", first=first)[PIN.kernel_id]
     assert state.reason == "it failed here: AttributeError: as an unknown node of Inductor does"

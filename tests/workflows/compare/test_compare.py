@@ -178,7 +178,7 @@ def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> N
     other = save(tmp_path / "cpu", pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")))
     assert invoke(a, other, "-q", "--fail-above", "5%")[0] == 1
     for form in ("table", "md"):
-        for limit, word in (("5%", "Limit of 5%: failed, as"), ("500.25%", "Limit of 500.25%: passed, as")):
+        for limit, word in (("5%", "Limit of 5%: failed, because"), ("500.25%", "Limit of 500.25%: passed, because")):
             assert word in " ".join(invoke(a, b, "-q", "--format", form, "--fail-above", limit)[1].split())
         assert "Limit of" not in invoke(a, b, "-q", "--format", form)[1]
 

@@ -127,7 +127,7 @@ def test_a_gpu_that_is_free_or_unknown_is_measured(tmp_path: Path, files: list[P
     assert on_gpu.clock == TimingClock(1980.0, -0.08, ("power cap",))
     assert on_gpu.resources.occupancy == 0.5 and on_gpu.shared_device == ""
     held, moved = on_gpu.advice
-    assert "held back to 1,980 MHz by its power cap" in held and "clock sank by 8%" in moved
+    assert "limited to 1,980 MHz by its power cap" in held and "clock sank by 8%" in moved
     assert outcome.kernels[0].clock.clock_mhz is None
 
 
