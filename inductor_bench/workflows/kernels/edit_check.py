@@ -66,7 +66,6 @@ from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress, Silent
 from .edit_evidence import (
-    BUSY,
     EditRefusedError,
     check_clock,
     check_texts,
@@ -80,7 +79,7 @@ from .edit_evidence import (
 from .edit_files import make_edit
 from .kernel_comparison import PLAN
 from .kernel_session import KernelSession, make_kernel_environment
-from .kernel_timing import MEASURE_S, find_peaks, name_device
+from .kernel_timing import MEASURE_S, find_doubt, find_peaks, name_device
 
 CASE_S = 60.0
 """Limit in seconds for one call of an edited kernel, with the copies of its memory."""
@@ -486,12 +485,9 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         refusal = error
     if result is not None and doubt:
         result = replace(result, verdict=UNDECIDED)
-    check.notes += [note for note in (doubt, _note_busy_machine(method)) if note]
+    busy = find_doubt(method)
+    check.notes += [note for note in (doubt, busy and f"{busy}: check it again when it is idle") if note]
     return _make_verdict(check, device, result, method, peaks, refusal)
-
-
-def _note_busy_machine(method: str) -> str:
-    return f"{method.rpartition(BUSY)[2]}: check it again when it is idle" if BUSY in method else ""
 
 
 def _make_verdict(

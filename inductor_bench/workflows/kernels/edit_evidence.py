@@ -36,6 +36,7 @@ from ...source.stretch_texts import join_parts, split_joined_parts, write_launch
 from ...store import codec
 from .edit_files import WRITE_ONE
 from .kernel_session import KernelSession
+from .kernel_timing import find_doubt
 
 
 def check_texts(edit: KernelEdit) -> list[tuple[str, str]]:
@@ -214,9 +215,6 @@ def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Pe
 # The clock. An edited library could change that of the process in which it runs, so this process looks at its own.
 
 
-BUSY = "unreliable: "
-"""What a timer writes before the reason why its times do not count."""
-
 BLOCK_S = 0.05
 """The least time of a block of calls in seconds, by the clock of this process; the messages around it take 1% of it."""
 
@@ -249,7 +247,7 @@ def check_clock(session: KernelSession, numbers: Sequence[int], limit_s: float, 
     try:
         require_true_clock(session, numbers, limit_s)
     except EditRefusedError as error:
-        if BUSY not in method:
+        if not find_doubt(method):
             raise
         return f"{error.words}: other programs may be the reason"
     return ""

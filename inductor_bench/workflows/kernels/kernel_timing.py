@@ -101,6 +101,11 @@ def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
 OF_A_BUSY_MACHINE = "says nothing about an idle one"
 
 
+def find_doubt(method: str) -> str:
+    """Why the times of a method do not count, as the timer says; empty if they do."""
+    return method.partition("unreliable: ")[2]
+
+
 def list_busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
     """Notes on a tuning on a busy machine, which slows variants with more threads most.
 
@@ -111,13 +116,10 @@ def list_busy_notes(axes: Mapping[str, Any], method: str, load: float, processor
         processors: the number of its CPUs.
     """
     shared = " and ".join(name for name in ("threads", "schedule") if name in axes)
-    if "busy" in method:
-        why = method.rpartition("unreliable: ")[2]
-    elif load > processors + BUSY_MARGIN:
+    why = find_doubt(method)
+    if not why and load > processors + BUSY_MARGIN:
         why = f"the machine is busy, load {load:.1f} on {processors} CPUs"
-    else:
-        return []
-    return [f"{why}: which {shared} won {OF_A_BUSY_MACHINE}"] if shared else []
+    return [f"{why}: which {shared} won {OF_A_BUSY_MACHINE}"] if why and shared else []
 
 
 def is_of_busy_machine(tuning: Tuning) -> bool:
