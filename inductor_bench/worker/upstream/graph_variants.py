@@ -209,7 +209,7 @@ class ReplaySwitch:
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
-        """Replays nothing inside, in no thread: autograd runs backward graphs in another one."""
+        """No graph is replayed inside, in any thread: autograd runs backward graphs in a thread of its own."""
         self._is_off = True
         try:
             yield

@@ -227,9 +227,9 @@ process's times for the edited kernel with the same ratio for the original."""
 
 
 def doubt_minimum(result: RaceResult) -> str:
-    """Why it is no evidence that an edit is faster in the median, if its fastest call is not.
+    """Why a faster median proves nothing: the fastest call of the edit is no faster. Empty if it is faster.
 
-    A call that other programs interrupt takes longer. On a busy machine they interrupt the one kernel more often.
+    Other programs lengthen the calls that they interrupt, and may interrupt one kernel more often than the other.
     """
     original, edited = (min(runner.samples) for runner in result.runners)
     if edited < original:
