@@ -125,7 +125,8 @@ def measure(name: str, options: argparse.Namespace, left_s: float) -> dict[str, 
         row |= compare(record, own, row)
         row |= answered(record, own, run, row)
         if options.again:
-            row |= run_again(command, row, Path(temporary), left_s - row["seconds"] - GRACE_S)
+            second = options.output / f"{name}-again"
+            row |= run_again(command, row, Path(temporary), second, left_s - row["seconds"] - GRACE_S)
     if options.alone:
         row |= run_alone(command, row, min(options.limit, left_s - row["seconds"] - GRACE_S))
     return row
@@ -357,12 +358,14 @@ def run_alone(command: Sequence[str], row: Mapping[str, Any], limit_s: float) ->
     return found
 
 
-def run_again(command: Sequence[str], row: Mapping[str, Any], folder: Path, left_s: float) -> dict[str, Any]:
+def run_again(
+    command: Sequence[str], row: Mapping[str, Any], folder: Path, output: Path, left_s: float
+) -> dict[str, Any]:
     """Breaks a program down once more, and runs it by itself with warm caches of its own."""
     end_s = time.monotonic() + left_s
     if left_s < LEAST_S:
         return {}
-    second = observe(command, folder / "second", folder, folder / "second", left_s)
+    second = observe(command, folder / "second", folder, output, left_s)
     if second["note"]:
         return {"note": f"{row['note']} second: {second['note']}".strip()}
     found = {"again_s": second["seconds"], "again_step_s": read_record(folder / "second").get("step_time_s")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean, median
@@ -38,8 +39,9 @@ from .kernel_aggregation import KernelFacts, KernelIdentity, OwnTime, StepUse, a
 from .layer_times import KernelWork
 from .ledger import find_uses, make_kernel_key, own_time
 from .program_step import DescribedProgram, add_notes, add_work_by_layer, describe_program
-from .residence import compute_shares_in_step
+from .residence import compute_shares_in_step, read_buffers_of
 from .roofline import find_refuted_roofs, leave_out_bounds, list_rates
+from .simulation.fitting import FittedQueue
 from .simulation.predictions import add_predictions
 from .step_costs import is_shared
 
@@ -346,9 +348,23 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
         return replace(found, modules=tuple(_keep_old_savings(row, known.get(row.slug)) for row in rows))
     if not predicts or is_shared(found):
         return found
-    queued, inputs = step.leading.queue, (evidence.processes, evidence.modules, evidence.stopped)
-    fitted = files.once("fitted step", inputs, queued.fitted) if queued is not None else None
-    return add_predictions(found, queued, fitted)
+    return add_predictions(found, step.leading.queue, _fit_step(step, files))
+
+
+def read_step_ahead(evidence: Evidence, files: EvidenceFiles) -> None:
+    """Reads and computes what :func:`analyse` needs of the program's step, whatever its modules' measurements say."""
+    step = describe_program(evidence, files)
+    if step is None:
+        return
+    _fit_step(step, files)
+    for module in evidence.modules:
+        with suppress(InductorBenchError):
+            read_buffers_of(module.slug, files)
+
+
+def _fit_step(step: DescribedProgram, files: EvidenceFiles) -> FittedQueue | None:
+    queued = step.leading.queue
+    return files.once("fitted step", queued, queued.fitted) if queued is not None else None
 
 
 def _keep_old_savings(row: ModuleRecord, old: ModuleRecord | None) -> ModuleRecord:

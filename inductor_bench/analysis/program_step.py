@@ -24,6 +24,7 @@ from ..records.evidence import (
     OtherSteps,
     StepEvidence,
 )
+from ..records.module import Outputs
 from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
@@ -187,10 +188,10 @@ def _list_graphs(observed: StepEvidence, evidence: Evidence, files: EvidenceFile
 
 
 def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
-    """A graph with the activities of one undisturbed run of its module by itself, in order."""
+    """A graph. One that the program replays comes with the activities of one run of its module by itself, in order."""
     launches: tuple[Activity, ...] = ()
     with suppress(InductorBenchError):
-        attributed = files.attributed(module)
+        attributed = files.attributed(module) if module.cuda_graphs else None
         if attributed is not None and attributed.steady:
             first = attributed.steady[0]
             launches = tuple(one for one in attributed.activities if one.iteration == first)
@@ -498,9 +499,17 @@ def add_work_by_layer(program: Program, leading: DescribedProcess, work: KernelW
 
 
 def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
-    """The program's step; ``None`` where no process timed a step."""
-    inputs = evidence.processes, evidence.modules, evidence.stopped
-    return files.once("step", inputs, lambda: _describe_program(evidence, files))
+    """The program's step; ``None`` if no process timed a step.
+
+    The measurement of a module by itself matters only if the program replays it as a CUDA graph, so that the step of
+    other programs is described once.
+    """
+    modules = (
+        one if one.cuda_graphs else replace(one, measurement=None, outputs=Outputs()) for one in evidence.modules
+    )
+    observed = replace(evidence, modules=tuple(modules))
+    inputs = observed.processes, observed.modules, observed.stopped
+    return files.once("step", inputs, lambda: _describe_program(observed, files))
 
 
 def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:

@@ -310,6 +310,11 @@ def predict_dram_shares(
     return compute_dram_shares(step, simulate_step_traffic(step, cache_bytes, rules))
 
 
+def read_buffers_of(slug: str, files: EvidenceFiles) -> ModuleBuffers:
+    """:func:`describe_buffers` of a module of a RUN, which is made once."""
+    return files.once(f"buffers of {slug}", None, lambda: describe_buffers(files.text(slug), files.source(slug)))
+
+
 def compute_shares_in_step(
     evidence: Evidence, files: EvidenceFiles, peaks: Peaks | None, eager: Mapping[int, EagerOperators]
 ) -> Mapping[Hashable, Mapping[int, float]]:
@@ -324,6 +329,6 @@ def compute_shares_in_step(
     buffers = {}
     for module in evidence.modules:
         with suppress(InductorBenchError):  # its bytes count, but not where they come from
-            buffers[module.slug] = describe_buffers(files.text(module.slug), files.source(module.slug))
+            buffers[module.slug] = read_buffers_of(module.slug, files)
     between = count_bytes_between(seen.touches, eager.get(seen.steps.pid), peaks)
     return predict_dram_shares(seen.modules, seen.touches, buffers, peaks.cache_bytes, between, seen.steps.device)

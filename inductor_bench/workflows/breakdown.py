@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from ..analysis.analyse import STAGE as ANALYSIS
-from ..analysis.analyse import analyse, trace_environment
+from ..analysis.analyse import analyse, read_step_ahead, trace_environment
 from ..analysis.evidence_files import EvidenceFiles
 from ..analysis.findings.finding import repeat_command
 from ..analysis.program_step import describe_program
@@ -350,8 +350,7 @@ class Breakdown:
 
     def measure(self) -> None:
         with share_compile_cache(self._request, self._python, self._folder.work, self._progress) as cache:
-            variables = dict(self._request.variables)
-            environment = capture_environment(self._folder.work, variables, cache)
+            environment = capture_environment(self._folder.work, dict(self._request.variables), cache)
             with self.pool(environment) as pool:
                 if self._request.trace is None:
                     pool.get_ready(beside_program=self._listed is None)
@@ -401,6 +400,7 @@ class Breakdown:
         """Profiles each module. What it left is read aside. One that fails beside others is tried again by itself."""
         again = []
         with Aside(begun.is_beside) as aside, closing(begun):
+            aside.do(partial(read_step_ahead, self._evidence, self._files))
             for module, label, measure in begun:
                 if not self._measure_module(begun, module, label, measure, aside, is_last=begun.at_once == 1):
                     again.append((module, label))

@@ -58,6 +58,11 @@ class PieceColumns(NamedTuple):
         return cls(*(np.array([one[field] for one in times], float) for field in range(3)))
 
 
+def _make_columns(times_s: Sequence[float], events: Any, is_known: Sequence[bool]) -> PieceColumns:
+    known = np.array(is_known, bool)
+    return PieceColumns(np.where(known, 0.0, times_s), np.where(known, 0.0, events), np.where(known, times_s, 0.0))
+
+
 class HostAction(NamedTuple):
     """The host's own work, and the call that follows it."""
 
@@ -70,16 +75,6 @@ class HostAction(NamedTuple):
     label: str = ""  # what a call that waits does, in the words of the idle parts; empty for synchronising
     call: int = -1  # the graph call that the call itself is a part of, by its number; else -1
     is_known: bool = False  # whether the call itself takes this time without the profiler
-
-    @property
-    def before(self) -> PieceTimes:
-        """The times of the host's own work."""
-        times = [piece.times for piece in self.pieces]
-        return PieceTimes(
-            math.fsum(one.slowed_s for one in times),
-            sum(one.events for one in times),
-            math.fsum(one.known_s for one in times),
-        )
 
     @property
     def own(self) -> PieceTimes:
@@ -112,10 +107,14 @@ class StepQueue:
     @cached_property
     def times(self) -> tuple[PieceColumns, PieceColumns]:
         """``before`` and ``own`` of all actions, which are asked for with many hosts."""
-        return (
-            PieceColumns.of([action.before for action in self.actions]),
-            PieceColumns.of([action.own for action in self.actions]),
+        pieces = [piece for action in self.actions for piece in action.pieces]
+        each = _make_columns(
+            [piece.time_s for piece in pieces], [piece.events for piece in pieces], [piece.is_known for piece in pieces]
         )
+        numbers = np.repeat(np.arange(len(self.actions)), [len(action.pieces) for action in self.actions])
+        before = (np.bincount(numbers, column, len(self.actions)) for column in each)
+        own = [action.own_s for action in self.actions], np.ones(len(self.actions))
+        return PieceColumns(*before), _make_columns(*own, [action.is_known for action in self.actions])
 
     @cached_property
     def rows(self) -> _RowColumns:
