@@ -40,7 +40,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
 from inductor_bench.analysis.simulation.fitting import TimedCalls, compute_saving, fit
-from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S
+from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S, compute_replay_gap_s
 from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
     BOUNDARY,
@@ -59,6 +59,7 @@ from inductor_bench.records.run import DATA_LOADING, PYTHON
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import DATA_LOADING_RANGE, find_works
 from inductor_bench.worker.capture.step_recording import Recording, mark_boundary
+from inductor_bench.worker.profile.module_profile import GRAPH_REPLAYS
 from inductor_bench.worker.upstream.inductor import open_profiler_range
 from scripts.simulated_work import (
     GPU,
@@ -102,6 +103,7 @@ class Setup:
     reads: bool = False  # a value of the device is read at the end
     one_graph: bool = False  # the region is replayed as one CUDA graph
     beside: bool = False  # the last kernel runs on another stream
+    replay_s: float | None = None  # what one replay of the region takes by itself
 
 
 class Work(NamedTuple):
@@ -131,6 +133,19 @@ class Program:
             with torch.cuda.graph(self._graph):
                 self._work.region()
             torch.cuda.synchronize()
+
+    def time_replay(self) -> float | None:
+        """The median seconds of a replay of the region by itself, as the tool times a module; ``None`` on a CPU."""
+        if self._graph is None:
+            return None
+        times_s = []
+        for _ in range(GRAPH_REPLAYS):
+            torch.cuda.synchronize()
+            begin_s = time.perf_counter()
+            self._graph.replay()
+            torch.cuda.synchronize()
+            times_s.append(time.perf_counter() - begin_s)
+        return statistics.median(times_s)
 
     def step(self, setup: Setup) -> None:
         """One step."""
@@ -235,8 +250,14 @@ def without_reading(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> 
 
 def with_one_graph(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:
     """The queue whose region is one launch."""
-    calls = [actions for _, actions in sorted(profiled.calls.items())]
-    return replay_as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in calls])
+    replays = []
+    for _, actions in sorted(profiled.calls.items()):
+        works = [queue.works[place] for number in actions for place in queue.actions[number].works]
+        busy_s, gap_s = math.fsum(work.duration_s for work in works), REPLAYED_GAP_S
+        if setup.replay_s is not None:
+            gap_s = compute_replay_gap_s(setup.replay_s, busy_s, len(works))
+        replays.append(Replay(actions, LAUNCH_S, gap_s, LAUNCH_S))
+    return replay_as_graphs(queue, replays)
 
 
 def scaled(name: str, factor: float, *, first: bool = True, last: bool = True) -> Question:
@@ -459,6 +480,7 @@ class Answer:
     measured_s: float
     error_s: float  # the standard error of what was measured
     hit: bool
+    replay_s: float | None = None  # of the region by itself
 
 
 def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
@@ -466,7 +488,7 @@ def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
     program = Program(row.make())
     program.prepare(row.setup)
     profile(program, row.setup, folder / f"{name}.json")
-    simulator = Simulator(name, row, folder)
+    simulator = Simulator(name, row, folder, program.time_replay())
     for question in row.questions:
         if not GPU and question not in (LOADER, BUSY):
             continue
@@ -476,8 +498,8 @@ def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
 class Simulator:
     """The simulation of a program by its profile."""
 
-    def __init__(self, name: str, row: Row, folder: Path) -> None:
-        self._name, self._setup = name, row.setup
+    def __init__(self, name: str, row: Row, folder: Path, replay_s: float | None) -> None:
+        self._name, self._setup = name, replace(row.setup, replay_s=replay_s)
         self._queue = read_queue(folder / f"{name}.json")
 
     def answer(self, question: Question, found: Measured) -> Answer:
@@ -488,16 +510,17 @@ class Simulator:
         saving = compute_saving(fitted, question.ask(self._queue, fitted.queue, self._setup))
         hit = abs(saving.time_s - found.shorter_s) <= max(HIT_S, HIT_SHARE * abs(found.shorter_s))
         simulated, measured = (saving.time_s, saving.uncertainty_s), (found.shorter_s, found.error_s)
-        return Answer(self._name, question.name, before, *simulated, *measured, hit)
+        return Answer(self._name, question.name, before, *simulated, *measured, hit, self._setup.replay_s)
 
 
 def judge_again(folder: Path) -> Iterator[Answer]:
     """The kept answers with what is simulated now."""
     kept = [Answer(**one) for one in json.loads((folder / "answers.json").read_text())]
     for name, group in groupby(kept, key=lambda one: one.program):
-        simulator = Simulator(name, PROGRAMS[name], folder)
+        answers_of = list(group)
+        simulator = Simulator(name, PROGRAMS[name], folder, answers_of[0].replay_s)
         by_name = {question.name: question for question in PROGRAMS[name].questions}
-        for one in group:
+        for one in answers_of:
             found = Measured(one.measured_s, one.error_s, Timed(*one.unchanged))
             yield simulator.answer(by_name[one.change], found)
 

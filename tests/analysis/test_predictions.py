@@ -21,7 +21,14 @@ from inductor_bench.analysis.ledger import GraphName, Steps, account
 from inductor_bench.analysis.optimization.menu import make_menu
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.analysis.simulation.fitting import SimulatedSaving
-from inductor_bench.analysis.simulation.predictions import QueuedStep, Simulator, add_predictions
+from inductor_bench.analysis.simulation.predictions import (
+    REPLAYED_GAP_S,
+    SLOW_GAP_S,
+    QueuedStep,
+    Simulator,
+    add_predictions,
+    compute_replay_gap_s,
+)
 from inductor_bench.analysis.simulation.profiled_queue import queue_of
 from inductor_bench.analysis.step_costs import is_worth_faster_kernels, replay_limit_s
 from inductor_bench.records.base import Category
@@ -186,6 +193,25 @@ def test_replays_that_were_not_measured_save_of_the_recorded_step_what_they_real
     whole_s, saving = trainer()[1].step_time_s, saving_in_trainer()
     assert MEASURED[0] <= saving.time_s / whole_s <= MEASURED[1]
     assert saving.uncertainty_s > saving_in_trainer(graph_time_s=5e-3).uncertainty_s, "a measurement says more"
+
+
+def test_the_gap_of_a_replay_is_that_of_its_module_by_itself() -> None:
+    assert compute_replay_gap_s(360e-6, 258e-6, 301) == pytest.approx(0.29e-6)
+    assert compute_replay_gap_s(500e-6, 350e-6, 8) == REPLAYED_GAP_S, "too few gaps"
+    assert compute_replay_gap_s(250e-6, 258e-6, 301) == 0.0
+    assert compute_replay_gap_s(5e-3, 258e-6, 301) == SLOW_GAP_S, "something disturbed it"
+
+
+def test_a_module_whose_replay_has_small_gaps_saves_more() -> None:
+    run, step = trainer(5e-3)
+    launches, busy_s = 400, 4e-3
+    savings = []
+    for gap_s in (0.3e-6, 2.3e-6):
+        graph_time_s = busy_s + 15e-6 + gap_s * (launches - 1)
+        rows = [change(one, graph_time_s=graph_time_s, busy_time_s=busy_s, launches=launches) for one in run.modules]
+        fast = Simulator(step, simulator_of("trainer").fitted, replace(run, modules=tuple(rows)))
+        savings.append(fast.saving(GRAPHS).device_s)
+    assert savings[0] > savings[1]
 
 
 def test_unmeasured_graphs_are_the_first_finding_of_the_recorded_step_and_what_is_tried_first() -> None:

@@ -52,11 +52,28 @@ outputs. In six recorded programs (H100, H200, torch 2.11) it took 0.07 to 0.27 
 
 REPLAYED_GAP_S, SLOW_GAP_S = 1e-6, 2.4e-6
 """Seconds between two tasks of a replay: the time of the replay minus the tasks' time, divided by the launches. Of 58
-recorded graphs with 30 or more launches (H100, H200) half had at most 0.9 µs, and nine of ten at most 2.4 µs."""
+recorded graphs with 30 or more launches (H100, H200) half had at most 0.9 µs, and nine of ten at most 2.4 µs. A module
+that was replayed by itself has its own gap."""
+
+FEWEST_GAPS = 10
+"""The number of gaps in a replay below which its time does not say how long one is."""
 
 FUSED_SHARE = 0.4
 """The time of a fused optimizer as a share of the eager one's, whose operators each read and write all parameters and
 states: 7 reads and writes of a parameter's bytes against 18 for Adam."""
+
+
+def compute_replay_gap_s(replay_s: float, busy_s: float, launches: float) -> float:
+    """Seconds between two tasks of a replay.
+
+    Args:
+        replay_s: the time of one replay by itself, from its launch until the host knows that it has ended.
+        busy_s: the time of its tasks.
+        launches: the number of its tasks.
+    """
+    if launches - 1 < FEWEST_GAPS:
+        return REPLAYED_GAP_S
+    return min(max((replay_s - busy_s - LAUNCH_S) / (launches - 1), 0.0), SLOW_GAP_S)
 
 
 @dataclass(frozen=True)
@@ -312,14 +329,22 @@ class Simulator:
         return saving._replace(uncertainty_s=saving.uncertainty_s + less_s)
 
     def _as_graphs(self, queue: StepQueue, slugs: Collection[str], replay_s: float, gap_s: float) -> StepQueue:
-        wanted = {number for number, slug in self._step.graphs.items() if slug in slugs}
-        calls = [
-            actions
-            for number, actions in sorted(self._step.profiled.calls.items())
-            if self._step.calls[number] in wanted
-        ]
-        replays = [Replay(actions, replay_s, gap_s, replay_s) for actions in calls]
+        replays = []
+        for number, actions in sorted(self._step.profiled.calls.items()):
+            slug = self._step.graphs.get(self._step.calls[number])
+            if slug is not None and slug in slugs:
+                replays.append(Replay(actions, replay_s, self._measured_gaps_s.get(slug, gap_s), replay_s))
         return replay_as_graphs(queue, replays) if replays else queue
+
+    @cached_property
+    def _measured_gaps_s(self) -> Mapping[str, float]:
+        """The gaps of the modules that were replayed by themselves, by slug."""
+        found = {}
+        for module in self._run.modules:
+            times = module.times
+            if times.graph_time_s and times.busy_time_s and module.launches:
+                found[module.slug] = compute_replay_gap_s(times.graph_time_s, times.busy_time_s, module.launches)
+        return found
 
     def _joined(self, queue: StepQueue, parts: Collection[Part]) -> StepQueue:
         """The queue in which each call of these parts' optimizers launches its works at once."""
