@@ -19,6 +19,7 @@ from inductor_bench.analysis.simulation.fitting import (
     compute_saving,
     compute_saving_of_durations,
     fit,
+    solve,
 )
 from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
@@ -208,6 +209,22 @@ def test_the_profilers_cost_is_taken_from_short_ranges_and_not_from_a_sleep() ->
     saved = compute_saving(found, remove_host_time(queue, {0: {0: 1.0}}))
     assert saved.time_s == pytest.approx(10e-3, rel=0.05)
     assert saved.uncertainty_s > 0.3e-3, "a host that is faster everywhere would have slept for less"
+
+
+def test_the_profilers_cost_of_a_replay_is_taken_from_its_launch_and_not_from_python() -> None:
+    """As in a recorded step on an H200: 300 works in one launch, which takes 370 µs with the profiler."""
+    works = tuple(QueuedWork(0, 0.1e-6, 1e-6, 0.0) for _ in range(300))
+    queue = StepQueue(step(HostAction(LAUNCH, (HostPiece(500e-6, 1, "Python"),), 370e-6, tuple(range(300)))), works)
+    found = fit(queue, 560e-6)
+    assert compute_saving(found, remove_host_time(queue, {0: {0: 1.0}})).time_s == pytest.approx(500e-6, rel=0.05)
+
+
+@pytest.mark.parametrize("wanted", [3.6, 10.0, 17.5, 34.0])
+def test_a_value_is_found_where_the_function_is_flat_for_most_of_its_arguments(wanted: float) -> None:
+    def time_of(cost: float) -> float:
+        return 4.0 * max(0.88, 8.8 + cost)
+
+    assert time_of(solve(time_of, wanted, -200.0, 0.0, 0.035)) == pytest.approx(wanted, abs=0.035)
 
 
 def test_a_step_that_no_host_explains_leaves_a_residual_that_makes_savings_uncertain() -> None:
