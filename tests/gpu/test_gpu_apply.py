@@ -81,7 +81,8 @@ def test_a_retune_ends_with_its_proof(retuned: Done) -> None:
     assert found.device.verdict == "saves"
     assert abs(found.device.saving_s - found.predicted_s) <= max(0.2 * found.device.saving_s, 0.2e-3)
     assert {kernel.state for kernel in found.kernels} <= {"pinned", "unpinnable"}
-    assert found.outputs.graphs == 2 and found.outputs.difference <= found.outputs.tolerance
+    assert found.outputs.graphs == 2 and found.outputs.tolerance is not None
+    assert found.outputs.difference is not None and found.outputs.difference <= found.outputs.tolerance
 
 
 def test_inductors_own_table_pins_what_it_can(retuned: Done, program: Path) -> None:

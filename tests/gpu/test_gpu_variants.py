@@ -58,7 +58,7 @@ def try_variants(
     print(ended.returncode, ended.stdout, ended.stderr[-6000:])
     (path,) = folder.glob(f"*{TRIED}")
     found = codec.decode(TriedVariants, json.loads(path.read_text()))
-    print(kind, found.state, found.source, found.counts, found.notes, found.error)
+    print(kind, found.state, found.source, found.notes, found.error)
     for state in found.variants:
         times = [one.time_s for one in found.samples if one.variant == state.variant]
         median = f"{statistics.median(times) * 1e3:8.3f} ms" if times else "       -"
