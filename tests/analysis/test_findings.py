@@ -420,6 +420,10 @@ def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> No
     assert "allow_fp16_bf16_reduction_math_sdp" in found.text
     (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
     assert kernel.operator == "aten.bmm" and kernel.work.dtype == "float32"
+    half = ("bfloat16", "float16")
+    single = [change(one, dtype="float32") if one.work.dtype in half else one for one in run.modules[0].kernels]
+    run = replace(run, modules=(replace(run.modules[0], kernels=tuple(single)),))
+    assert "allow_fp16" not in the(run, "decomposed-attention").text, "no argument is in half precision"
 
 
 def test_a_disturbed_iteration_does_not_make_a_kernel_unsteady() -> None:

@@ -23,11 +23,10 @@ from .finding import (
     make_finding,
     time_of,
 )
-from .product_findings import list_reported_rows
+from .product_findings import HALF, list_reported_rows
 from .step_phrases import name_origins
 
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
-_HALF = ("bfloat16", "float16")
 FASTER = 2.0
 """Ratio of a processor's measured peaks in bfloat16 and float32 from which products in bfloat16 are advised."""
 
@@ -142,7 +141,7 @@ def _explain_float32(slow: Rows, rows: Rows, run: Run) -> str:
     tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
     products = (*PRODUCTS, Category.TEMPLATE)
     used = {run.request.amp, *(row.kernel.work.dtype for row in rows if row.kernel.category in products)}
-    half = [dtype for dtype in _HALF if dtype in used]
+    half = [dtype for dtype in HALF if dtype in used]
     if not half:
         return f": {tf32}, autocast half precision"
     beside = f", beside others in {join_words(half, 2)}"

@@ -39,6 +39,7 @@ from .step_phrases import name_line
 # The sizes of matrix products, from the arguments of their operators.
 
 
+HALF = ("bfloat16", "float16")
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1}
 _TENSOR = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<sizes>[\d,]*)\]")
 _FIRST = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1, "aten._scaled_mm": 0, "aten._int_mm": 0}
@@ -437,7 +438,7 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
             f": no fused kernel of {_SDPA} took its arguments (mask, head size, type, dropout). With other arguments "
             "it is one kernel; torch.nn.attention.sdpa_kernel with a single backend says what it refuses"
         )
-        if types == ["float32"]:
+        if types == ["float32"] and any(row.kernel.work.dtype in HALF for row in evidence.critical_rows):
             text += (
                 ". torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True), which is less exact, keeps the type "
                 "of arguments in half precision"
