@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -192,7 +193,10 @@ def test_nothing_to_pin_makes_no_difference(retuned: Done, program: Path, tmp_pa
 
 
 def test_every_kind_of_triton_kernel_takes_a_pin(gpu_run: Path, tmp_path: Path) -> None:
-    """Each kernel of the program with many kinds gets another config, whatever that does to its time."""
+    """Each kernel of the program with many kinds gets another config, whatever that does to its time.
+
+    Max-autotune chooses templates by their times, so the program may compile others than the RUN has.
+    """
     record = RunFolder(gpu_run).load()
     retunes = _other_configs(record)
     kinds = {retune.category for retune in retunes}
@@ -206,7 +210,10 @@ def test_every_kind_of_triton_kernel_takes_a_pin(gpu_run: Path, tmp_path: Path) 
         (folder.path / retune.file).write_text((gpu_run / retune.file).read_text())
     done = apply(folder.path, "--", sys.executable, PROGRAMS / "gpu_kinds.py")
     assert done.code == 0, done.printed
-    assert f"{len(ids)} of {len(ids)} kernels" in done.stderr, done.stderr
+    kinds_missed = set(re.findall(r"^ +- (triton_[a-z]+)_\S*: the program did not compile", done.stderr, re.MULTILINE))
+    assert kinds_missed <= {"triton_tem"}, done.stderr
+    (taken,) = re.findall(rf"(\d+) of {len(ids)} kernels", done.stderr)
+    assert int(taken) >= sum(retune.category is not Category.TEMPLATE for retune in retunes), done.stderr
 
 
 def _other_config(config: Config) -> Config:
