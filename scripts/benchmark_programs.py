@@ -365,20 +365,28 @@ def run_again(
     end_s = time.monotonic() + left_s
     if left_s < LEAST_S:
         return {}
-    second = observe(command, folder / "second", folder, output, left_s)
+    for name in ("second", "cold", "warm"):
+        (folder / f"{name}-laps").mkdir()
+    second = observe(command, folder / "second", folder / "second-laps", output, left_s)
     if second["note"]:
         return {"note": f"{row['note']} second: {second['note']}".strip()}
-    found = {"again_s": second["seconds"], "again_step_s": read_record(folder / "second").get("step_time_s")}
-    found["again_line"] = second["first_line"]
+    compared = compare(read_record(folder / "second"), read_laps(folder / "second-laps"), {**row, **second})
+    found = {"again_s": second["seconds"], "again_step_s": compared["step_s"], "again_line": second["first_line"]}
+    found["again_own_step_s"] = compared.get("own_step_s")
     caches = environment_of(command) | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "caches")}
-    for _ in ("cold", "warm"):
-        begin_s = time.perf_counter()
+    for name in ("cold", "warm"):
+        begin_s, laps = time.perf_counter(), folder / f"{name}-laps"
         process = subprocess.Popen(
-            command, env=caches, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=caches | {"STEP_ENDS": str(laps)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         if wait_for(process, max(end_s - time.monotonic(), 0.1)):
             return found | {"note": f"{row['note']} by itself: not ended".strip()}
-        found["own_warm_s"] = time.perf_counter() - begin_s
+        found[f"own_{name}_s"] = time.perf_counter() - begin_s
+        found[f"own_{name}_step_s"] = max((medians(one["laps"])[one["kind"]] for one in read_laps(laps)), default=None)
     return found
 
 
@@ -408,6 +416,8 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"{row['program']}: {row.get('first_line') or '-'}")
         if row.get("again_line"):
             print(f"  the second time: {row['again_line']}")
+            own = [number(row.get(f"{name}_step_s"), 1e3) for name in ("again_own", "own_cold", "own_warm")]
+            print(f"  by its stopwatch then {own[0]} ms; without the tool {own[1]} (cold caches) and {own[2]} ms (warm)")
 
 
 def print_cells(cells: Sequence[Sequence[str]]) -> None:
