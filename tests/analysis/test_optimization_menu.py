@@ -1,5 +1,6 @@
 """The menu of settings for recorded runs."""
 
+import gzip
 import json
 from dataclasses import fields, replace
 from typing import Any
@@ -7,12 +8,14 @@ from zipfile import ZipFile
 
 import pytest
 from conftest import ROOT
+from inline import change
 
 from inductor_bench.analysis.optimization.menu import ASKED_FOR, FUNCTIONS, LEAST_SHARE, OWN, make_menu
 from inductor_bench.analysis.optimization.menu_entries import MENU, THREADS
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.records import optimization
 from inductor_bench.records.code import RECOMPUTED, SourceLine
+from inductor_bench.records.module import Kernel
 from inductor_bench.records.optimization import (
     ALTERNATING,
     GROUPS,
@@ -43,6 +46,22 @@ def test_a_step_that_waits_for_launches_may_take_cuda_graphs_and_a_fused_optimiz
     assert {"cudagraphs", "fused-optimizer", "attention-cudnn"} <= set(tried)
     assert rows["cudagraphs"].bound == pytest.approx(0.4426, abs=1e-3)
     assert all(rows[slug].bound is None or (rows[slug].bound or 0.0) >= LEAST_SHARE for slug in tried)
+
+
+def test_backends_of_attention_are_tried_if_no_fused_kernel_took_its_calls() -> None:
+    """A training on an H200 that has switched off all backends but that of plain operators."""
+    packed = ROOT / "tests" / "data" / "h200_torch2.11" / "programs" / "only_math" / "record.json.gz"
+    run = codec.decode(Run, codec.upgrade(json.loads(gzip.decompress(packed.read_bytes())), str(packed)))
+    rows = {row.slug: row for row in make_menu(StepFacts(run))}
+    for slug in ("attention-cudnn", "attention-flash", "attention-efficient"):
+        assert rows[slug].bound == pytest.approx(0.832, abs=1e-3) and not rows[slug].reason
+    own = [replace(module, kernels=tuple(map(without_line, module.kernels))) for module in run.modules]
+    rows = {row.slug: row for row in make_menu(StepFacts(replace(run, modules=tuple(own))))}
+    assert rows["attention-cudnn"].reason, "the program multiplies by itself, and calls no attention of torch"
+
+
+def without_line(kernel: Kernel) -> Kernel:
+    return change(kernel, source_lines=())
 
 
 def test_what_can_save_little_is_not_tried_and_says_how_little() -> None:

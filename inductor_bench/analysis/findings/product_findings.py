@@ -468,6 +468,13 @@ def find_decomposed_rows(evidence: RunEvidence) -> Rows:
     return sorted(found, key=lambda row: -row.cost.time_s)
 
 
+def find_unfused_calls(evidence: RunEvidence) -> Rows:
+    """The kernels of calls of torch's attention that no fused kernel took."""
+    rows = find_decomposed_rows(evidence)
+    _, is_sdpa = _find_line(rows)
+    return rows if is_sdpa else []
+
+
 _Scores = set[tuple[int, int, int]]
 """The batch, queries and keys of matrices of scores."""
 

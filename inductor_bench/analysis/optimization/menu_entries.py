@@ -162,7 +162,7 @@ def _bound_by_kernels(*categories: Category) -> Bound:
 
 
 def _bound_by_attention(facts: StepFacts) -> float | None:
-    return facts.kernels((Category.EXTERN_ATTENTION,))
+    return facts.attention
 
 
 def _bound_by_convolutions(facts: StepFacts) -> float | None:

@@ -24,7 +24,8 @@ from ...records.run import (
     Prediction,
     Run,
 )
-from ..findings.finding import CostedKernel, RunEvidence
+from ..findings.finding import CostedKernel, RunEvidence, time_of
+from ..findings.product_findings import find_unfused_calls
 from ..findings.program_findings import WRAPPERS
 from ..step_costs import (
     find_graph_use,
@@ -151,6 +152,13 @@ class StepFacts:
                 limit_s = row.cost.gain_limit_s
                 total_s += row.cost.time_s if limit_s is None else min(limit_s, row.cost.time_s)
         return self.share(total_s)
+
+    @cached_property
+    def attention(self) -> float | None:
+        """How far kernels of attention are from their limits, and all the time of calls that no such kernel took."""
+        unfused = self.share(time_of(find_unfused_calls(RunEvidence(self.run))))
+        fused = self.kernels((Category.EXTERN_ATTENTION,))
+        return None if unfused is None or fused is None else min(1.0, unfused + fused)
 
     def time(self, *categories: Category) -> float | None:
         """The time of all kernels of these categories."""
