@@ -417,7 +417,9 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         if row.get("again_line"):
             print(f"  the second time: {row['again_line']}")
             own = [number(row.get(f"{name}_step_s"), 1e3) for name in ("again_own", "own_cold", "own_warm")]
-            print(f"  by its stopwatch then {own[0]} ms; without the tool {own[1]} (cold caches) and {own[2]} ms (warm)")
+            print(
+                f"  by its stopwatch then {own[0]} ms; without the tool {own[1]} (cold caches) and {own[2]} ms (warm)"
+            )
 
 
 def print_cells(cells: Sequence[Sequence[str]]) -> None:
