@@ -268,6 +268,9 @@ MIDDLE_HALF = 1.0
 LEAST_STEPS = 5
 """Least number of steps of a level."""
 
+LEAST_LEVEL_S = 0.1
+"""Least time of a level: a program of short steps may still settle in its first steps."""
+
 LEAST_CHANGE = 0.05
 """Least difference of two levels, as a share of the first one's median."""
 
@@ -288,7 +291,8 @@ class Level:
 
 
 def level_at(times: Sequence[float], place: int) -> Level:
-    """The level of step times that a place lies in.
+    """The level of step times that a place lies in. A level lasts at least :data:`LEAST_LEVEL_S`: shorter steps before
+    or after a change belong to the other side.
 
     Args:
         times: seconds, in order; not empty.
@@ -296,7 +300,12 @@ def level_at(times: Sequence[float], place: int) -> Level:
     """
     begin, end, place = 0, len(times), min(place, len(times) - 1)
     while (change := find_change(times[begin:end])) is not None:
-        begin, end = (begin, begin + change) if place < begin + change else (begin + change, end)
+        sides = (begin, begin + change), (begin + change, end)
+        lasting = [side for side in sides if math.fsum(times[slice(*side)]) >= LEAST_LEVEL_S]
+        if not lasting:
+            break
+        begin, end = next((side for side in lasting if side[0] <= place < side[1]), lasting[0])
+        place = min(max(place, begin), end - 1)
     return Level(begin, end, compute_typical_time(times[begin:end]))
 
 

@@ -82,6 +82,14 @@ def test_steps_that_vary_widely_have_a_mean() -> None:
     assert not vary_widely([10e-3] * 15 + [200e-3] * 4), "fewer than a quarter of the steps are long"
 
 
+def test_a_few_milliseconds_of_settling_are_no_level() -> None:
+    """As on an H200: the first step before a profile, and the first ones after it, of 3854 steps of 0.3 ms."""
+    times = [5.72e-3, 0.82e-3, 0.39e-3, *noisy(0.3e-3, 800)]
+    for place in (0, 1, 4, 700):
+        found = level_at(times, place)
+        assert found.time_s == pytest.approx(0.3e-3, rel=0.01) and found.end == len(times)
+
+
 def test_a_place_behind_the_last_step_counts_as_the_last() -> None:
     assert level_at([1.0, 2.0], 2).time_s == 1.5
 
