@@ -46,6 +46,9 @@ from .step_costs import find_pace_setter
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
 
+LEAST_LEVEL_S, SLOWER = 0.1, 1.1
+"""Steps that last less than this in all, and take this many times as long as profiled ones, are still settling."""
+
 CUT = 0.01
 """Share of the step from which a note says that collectives were shortened."""
 
@@ -201,10 +204,9 @@ def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGrap
 def describe_process(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> DescribedProcess:
     """The step of a process, with a ledger where its profile can be read."""
     seen = observed.steps
-    times = seen.step_times_s
-    level = level_at(times, seen.steps_before_profile) if times else Level(0, 0, 0.0)
+    level = level_at(seen.step_times_s, seen.steps_before_profile) if seen.step_times_s else Level(0, 0, 0.0)
     steps = RankSteps(
-        *(seen.rank, seen.pid, seen.device, times, level.time_s),
+        *(seen.rank, seen.pid, seen.device, seen.step_times_s, level.time_s),
         level=(level.begin, level.end),
         step_numbers=seen.step_numbers,
         steps_before_profile=seen.steps_before_profile,
@@ -235,6 +237,7 @@ def _add_ledger(
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
+    steps = _leave_settling_out(steps, found)
     if not steps.step_time_s:
         steps = _use_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
@@ -326,6 +329,15 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
         {number: one.host_time_s for number, one in enumerate(observed.steps.graphs) if one.host_time_s is not None},
         steps.places,
     )
+
+
+def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
+    """The steps with another level, if a short one takes longer than the profiled steps: it was still settling."""
+    profiled_s = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
+    if steps.step_time_s <= SLOWER * profiled_s:
+        return steps
+    level = level_at(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
+    return replace(steps, step_time_s=level.time_s, level=(level.begin, level.end))
 
 
 def _use_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:

@@ -268,9 +268,6 @@ MIDDLE_HALF = 1.0
 LEAST_STEPS = 5
 """Least number of steps of a level."""
 
-LEAST_LEVEL_S = 0.1
-"""Least time of a level: a program of short steps may still settle in its first steps."""
-
 LEAST_CHANGE = 0.05
 """Least difference of two levels, as a share of the first one's median."""
 
@@ -290,18 +287,18 @@ class Level:
     time_s: float  # the median of its steps; their mean if the steps are of two kinds, or very different
 
 
-def level_at(times: Sequence[float], place: int) -> Level:
-    """The level of step times that a place lies in. A level lasts at least :data:`LEAST_LEVEL_S`: shorter steps before
-    or after a change belong to the other side.
+def level_at(times: Sequence[float], place: int, least_s: float = 0.0) -> Level:
+    """The level of step times that a place lies in.
 
     Args:
         times: seconds, in order; not empty.
         place: the place of a step; a place behind the last one counts as that.
+        least_s: the least time of a level: shorter steps before or after a change belong to the other side.
     """
     begin, end, place = 0, len(times), min(place, len(times) - 1)
     while (change := find_change(times[begin:end])) is not None:
         sides = (begin, begin + change), (begin + change, end)
-        lasting = [side for side in sides if math.fsum(times[slice(*side)]) >= LEAST_LEVEL_S]
+        lasting = [side for side in sides if math.fsum(times[slice(*side)]) >= least_s]
         if not lasting:
             break
         begin, end = next((side for side in lasting if side[0] <= place < side[1]), lasting[0])

@@ -20,6 +20,7 @@ from inductor_bench.analysis.evidence_files import EvidenceFiles
 from inductor_bench.analysis.kernel_aggregation import OwnTime, StepUse
 from inductor_bench.analysis.ledger import find_uses
 from inductor_bench.analysis.program_step import DescribedProgram, add_notes, describe_program
+from inductor_bench.analysis.statistics import level_at
 from inductor_bench.records.base import Category
 from inductor_bench.records.evidence import ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
@@ -222,3 +223,20 @@ def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:
     assert find_uses("forward", rows, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
     elsewhere = {("backward", key): use for (_, key), use in uses.items()}
     assert find_uses("forward", rows, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2
+
+
+def test_settling_steps_that_take_longer_than_profiled_ones_are_left_out(tmp_path: Path) -> None:
+    """As in a program on an H200 that was profiled after its first timed step: 5.7, 0.8 and 0.4 ms, then 0.3 ms."""
+    decode = DATA.parents[1] / "h200_torch2.11" / "programs" / "decode"
+    seen = codec.decode(ObservedSteps, json.loads(gzip.decompress((decode / "steps.json.gz").read_bytes())))
+    modules = [FoundModule(Path(seen.graphs[0].path), gzip.decompress((decode / "0.py.gz").read_bytes()).decode())]
+    late = [0.75e-3 * (1 + 0.02 * math.exp(-number / 10)) for number in range(200)]
+    times = (5.7e-3, 1.5e-3, 1.2e-3, 1.1e-3, 1.1e-3, *late)
+    assert level_at(times, 1).end == 5, "else there is nothing to leave out"
+    trace = {"trace": str(decode / "steps.trace.json.gz"), "lines_trace": ""}
+    settling = replace(seen, **trace, step_times_s=times, step_numbers=(), steps_before_profile=1)
+    program = described(tmp_path, settling, modules=modules).program
+    assert program.step_time_s == pytest.approx(0.751e-3, rel=0.01) and program.level == (5, len(times))
+    assert program.busy_time_s is not None and program.busy_time_s < program.step_time_s
+    slow = replace(settling, step_times_s=tuple(1e-3 * (1 + (number < 60)) for number in range(200)))
+    assert described(tmp_path, slow, modules=modules).program.level == (0, 60), "steps of 0.12 s are a level"

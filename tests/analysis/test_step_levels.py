@@ -86,7 +86,7 @@ def test_a_few_milliseconds_of_settling_are_no_level() -> None:
     """As on an H200: the first step before a profile, and the first ones after it, of 3854 steps of 0.3 ms."""
     times = [5.72e-3, 0.82e-3, 0.39e-3, *noisy(0.3e-3, 800)]
     for place in (0, 1, 4, 700):
-        found = level_at(times, place)
+        found = level_at(times, place, 0.1)
         assert found.time_s == pytest.approx(0.3e-3, rel=0.01) and found.end == len(times)
 
 
