@@ -237,9 +237,8 @@ def _add_ledger(
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
-    steps = _leave_settling_out(steps, found)
-    if not steps.step_time_s:
-        steps = _use_profiled_times(steps, found)
+    steps = (_leave_settling_out if steps.step_time_s else _use_profiled_times)(steps, found)
+    if not observed.steps.step_times_s:
         notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
     lines, samples = find_lines_of_steps(found, places), observed.steps.samples
     names = {module.slug: module.label for module in evidence.modules}
