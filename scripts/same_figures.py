@@ -57,7 +57,7 @@ from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.report import comparison_document, kernel_document, modes_document, table_documents
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Formats, View
-from inductor_bench.report.run import retune_document, run_document
+from inductor_bench.report.run import proof_document, run_document
 from inductor_bench.report.run.run_document import write_report
 from inductor_bench.report.terminal import render_text
 from inductor_bench.store.folder import RunFolder
@@ -280,17 +280,17 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
     if found is not None:
         yield (
             "applied",
-            retune_document.APPLIED_FORMATS,
+            proof_document.APPLIED_FORMATS,
             Fields(**common, kernels=found.kernels, written=[], verification=found),
         )
         yield (
             "applied_written",
-            retune_document.APPLIED_FORMATS,
+            proof_document.APPLIED_FORMATS,
             Fields(**common, kernels=found.kernels, written=[Path("t.py")], verification=None),
         )
         yield (
             "applied_states",
-            retune_document.APPLIED_FORMATS,
+            proof_document.APPLIED_FORMATS,
             Fields(**common, kernels=found.kernels, written=[], verification=None),
         )
 

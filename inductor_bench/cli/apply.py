@@ -15,8 +15,8 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ApplyRequest
 from ..records.retune import Verification
 from ..report.formats import View
-from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
-from ..report.run.retune_document import make_states_document
+from ..report.run.proof_document import APPLIED_FORMATS as FORMATS
+from ..report.run.proof_document import make_states_document
 from ..report.terminal import render_text
 from ..store.program_folders import OptimizationFolder
 from .breakdown import ARGUMENTS, ProgramCommand

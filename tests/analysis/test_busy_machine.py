@@ -22,7 +22,7 @@ from inductor_bench.messages.observed import ComparedStep, ComparedSteps, Pins
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Run
-from inductor_bench.report.run.retune_document import describe_details
+from inductor_bench.report.run.proof_document import describe_details
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.worker.capture.pin_comparison import is_tuned
 from inductor_bench.worker.device import machine

@@ -32,14 +32,14 @@ from inductor_bench.records.retune import (
     Verification,
 )
 from inductor_bench.report.document import Document, Sentence, Table
-from inductor_bench.report.run.retune_document import (
+from inductor_bench.report.run.proof_document import (
     APPLIED_FORMATS,
     describe_details,
     describe_missed_kernels,
     describe_proof,
-    describe_retunes,
     make_proof_section,
 )
+from inductor_bench.report.run.retune_document import describe_retunes
 from inductor_bench.report.terminal import render_text
 from inductor_bench.report.waterfall import Fall, plot_waterfall
 from inductor_bench.store.codec import decode, encode

@@ -20,7 +20,7 @@ from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Format, Formats, View
 from inductor_bench.report.html import render_page
 from inductor_bench.report.markdown import render_markdown
-from inductor_bench.report.run import retune_document
+from inductor_bench.report.run import proof_document
 from inductor_bench.report.run import run_document as run_formats
 from inductor_bench.report.run.run_document import PageParts, run_document
 from inductor_bench.report.terminal import render_text
@@ -40,7 +40,7 @@ RESULTS: Mapping[str, Formats[Any]] = {
     "written edit": kernel_document.WRITTEN,
     "extraction": table_documents.EXTRACTION_FORMATS,
     "doctor": table_documents.DOCTOR_FORMATS,
-    "what apply did": retune_document.APPLIED_FORMATS,
+    "what apply did": proof_document.APPLIED_FORMATS,
 }
 """The table of formats of each result."""
 

@@ -69,7 +69,8 @@ from ..formats import DEFAULT_VIEW, View, make_formats
 from ..optimization_document import list_titles
 from .answers import MOST_SHAPES, describe_making, describe_product_type, list_answers
 from .layers_document import KERNEL, make_icicle_section, make_layers_section
-from .retune_document import make_proof_section, retune_section
+from .proof_document import make_proof_section
+from .retune_document import retune_section
 from .run_summary import choose_findings, find_trial_command, list_commands, run_summary, search_of
 from .run_tables import kernel_section, name_anchor, write_rows, write_source_file, write_tables
 from .run_words import (
@@ -156,8 +157,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     if view.by != KERNEL:
         kernels = replace(kernels, on=On.PAGE)
     step, host = make_step_section(run, parts.timeline, entries), hide_in_brief(make_host_section(run))
-    ranks = hide_in_brief(rank_section(run))
-    plots = Section("Plots", drawings, on=On.PAGE)
+    ranks, plots = hide_in_brief(rank_section(run)), Section("Plots", drawings, on=On.PAGE)
     # A page has what to do first and the long tables last; a terminal and Markdown end with what to do.
     pictures = (make_flame_section(run, parts.host), make_icicle_section(run))
     beside = Section("Host and layers", pictures, beside=True, on=On.PAGE)

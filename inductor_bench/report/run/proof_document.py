@@ -1,0 +1,409 @@
+"""What configs and edited kernels save in the program, and what ``apply`` made of them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from ... import units
+from ...analysis.findings.finding import apply_command, join_words, plural
+from ...analysis.limits import compute_slowdown_of_proof, describe_limit
+from ...analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, count_needed_samples
+from ...records.edit import put_in_words
+from ...records.retune import (
+    NO_DIFFERENCE,
+    SAVES,
+    SLOWER,
+    STEPS,
+    UNDECIDED,
+    UNPINNABLE,
+    AppliedKernel,
+    PinnedOutputs,
+    Saving,
+    Verification,
+)
+from .. import names
+from ..document import (
+    LEAD,
+    NOTE,
+    WARN,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    Item,
+    Items,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Table,
+    make_kernel_column,
+    make_notes,
+    make_sentences,
+    make_text_column,
+)
+from ..formats import DEFAULT_VIEW, View, make_formats
+from ..waterfall import Fall, plot_waterfall
+
+NAME_WIDTH = 64
+PINNED = "pinned"
+MOST_REASONS = 6
+MOST_BLAMED = 3
+MOST_FALLS = 14
+SHARE, LEAST_S = 0.2, 0.0002
+"""A projection is right if its error is within this share of the saving, or within these seconds."""
+
+HIDDEN = 0.5
+"""If the step surely does not save this share of the device's saving, the saving counts as hidden by the host."""
+
+WIDE = 0.02
+"""The smallest share of the step for which a difference that the interval does not exclude is named."""
+
+STATES = {UNPINNABLE: "not put back", "missing": "not found"}
+"""Words for the states of kernels that do not run a config."""
+
+
+def describe_proof(found: Verification) -> str:
+    """The result in one sentence."""
+    step, device = found.step, found.device
+    if not found.pinned:
+        applied = _name_applied(found.kernels)
+        return f"Nothing is proven: no kernel ran {applied}, so the program was compared with itself"
+    if step is None:
+        return "No step was compared"
+    if step.verdict == SAVES:
+        return f"Proven: a step takes {_change(step)}" if found.way == STEPS else f"A step takes {_change(step)}"
+    if step.verdict == SLOWER:
+        return f"A step is slower with {_put_in(found.kernels)}: {_change(step)}"
+    if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
+        less = f"The device works {units.seconds(device.saving_s)} less in a step"
+        share = units.percent(device.saving_s / device.own_s)
+        if step.low_s < -device.saving_s:
+            return f"{less} ({share}), which the step does not show: it takes {_change(step)}"
+        if step.high_s < HIDDEN * device.saving_s:
+            work = f"of a step of {units.seconds(step.own_s)} the device works {units.seconds(device.own_s)}"
+            return f"{less} ({share}), of which the step shows less than half: {work}"
+        return f"{less} ({share}), which is less than the step's own variation"
+    if step.verdict == UNDECIDED:
+        wider = f"; the interval of {VERDICT_CONFIDENCE:.1%}, which decides, includes zero"
+        decides = wider if step.low_s > 0 or step.high_s < 0 else ""
+        return f"Undecided after {plural(step.pairs, 'pair')} of {found.way}: a step takes {_change(step)}{decides}"
+    which = _put_in(found.kernels)
+    both = f"{units.seconds(step.tuned_s)} in the median with {which} and {units.seconds(step.own_s)} without"
+    limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
+    wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
+    return f"No difference found{wide}: a step takes {both}, and compared in pairs {_format_difference(step)}"
+
+
+def _put_in(kernels: Sequence[AppliedKernel]) -> str:
+    """What was put into the program, in words."""
+    edits = sum(bool(one.edit) for one in kernels)
+    return put_in_words(len(kernels) - edits, edits)
+
+
+def _name_applied(kernels: Sequence[AppliedKernel]) -> str:
+    edited = {bool(one.edit) for one in kernels}
+    return "its edit" if edited == {True} else "its edit or a config" if True in edited else "a config"
+
+
+def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Iterator[str]:
+    """How many kernels run what was put in; ``run`` is the verb for one, and for several."""
+    edited = [one for one in kernels if one.edit]
+    retuned = [one for one in kernels if not one.edit]
+    ran = [sum(one.runs for one in which) for which in (edited, retuned)]
+    if edited:
+        single = 1 in (ran[0], len(edited))
+        own = "its edit" if single else "their edits"
+        yield f"{ran[0]} of {plural(len(edited), 'edited kernel')} {run[not single]} {own}"
+    if retuned:
+        yield f"{ran[1]} of {plural(len(retuned), 'kernel')} that won something {run[ran[1] != 1]} the config"
+
+
+def _change(saving: Saving) -> str:
+    """``14.6 ms instead of 15.6 ms, 0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``.
+
+    The saving is the median of pairs: if it is not the difference of both medians, the words say so.
+    """
+    tuned, own = units.seconds(saving.tuned_s), units.seconds(saving.own_s)
+    shown = 10 ** (math.floor(math.log10(max(saving.own_s, saving.tuned_s, 1e-12))) - 2)  # one in the last digit
+    if abs(saving.own_s - saving.tuned_s - saving.saving_s) <= shown:
+        return f"{tuned} instead of {own}, {_format_difference(saving)}"
+    return f"{tuned} in the median instead of {own}, and compared in pairs {_format_difference(saving)}"
+
+
+def _format_difference(saving: Saving) -> str:
+    """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
+    share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
+    more, low, high = "less", saving.low_s, saving.high_s
+    if saving.saving_s < 0:
+        more, low, high = "more", -high, -low
+    range_words = f"{'-' if low < 0 else ''}{units.seconds(abs(low))} to {units.seconds(high)}"
+    is_enough = saving.pairs >= count_needed_samples(CONFIDENCE)
+    interval = "95% interval" if is_enough else f"range of {plural(saving.pairs, 'pair')}"
+    return f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
+
+
+def describe_details(found: Verification) -> Iterator[str]:
+    """The other facts, a sentence each."""
+    if found.kernels:
+        yield from count_words(found.kernels, ("runs", "run"))
+        if len({bool(one.edit) for one in found.kernels if one.runs}) > 1:
+            yield "What the step saves is of configs and edits together"
+    else:
+        yield "No kernel has a config to run"
+    if found.device is not None and found.device.verdict != UNDECIDED:
+        yield f"On the device a step takes {_change(found.device)}"
+    measured = found.device or (None if _is_on_gpu(found) else found.step)
+    if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
+        yield describe_projection(found, measured)
+    yield from describe_choices(found.kernels)
+    if found.pinned or not found.kernels:
+        yield describe_outputs(found.outputs, _put_in(found.kernels))
+    yield from found.notes
+
+
+def _is_on_gpu(found: Verification) -> bool:
+    """Whether a projection is of a GPU's time, of which the host may hide a part from the step."""
+    return any({"num_warps", "num_stages"} & kernel.config.keys() for kernel in found.kernels)
+
+
+def describe_projection(found: Verification, measured: Saving) -> str:
+    """The projection beside the saving; where they differ, the kernels to blame."""
+    projected = units.seconds(found.predicted_s)
+    apart = abs(measured.saving_s - found.predicted_s)
+    if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
+        return f"The projection was {projected}"
+    if measured.low_s <= found.predicted_s <= measured.high_s:
+        return f"The projection was {projected}, which lies within the interval"
+    blamed = find_blamed_kernels(found)
+    names_words = ", ".join(
+        f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"
+        for one in blamed
+    )
+    because = f", most of all of {names_words}" if blamed else ""
+    return f"The projection of {projected} was wrong{because}"
+
+
+def describe_choices(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+    """The kernels for which Inductor chose otherwise in this program than in the RUN; nothing without one."""
+    other = [one for one in kernels if one.own_config and one.state == PINNED]
+    if other:
+        which = join_words([names.short(one.name, 48) for one in other], MOST_BLAMED)
+        yield (
+            f"Inductor chose another config here than in the RUN for {which}: what "
+            f"{'it saves' if len(other) == 1 else 'they save'} depends on that choice, which differs between "
+            "compilations"
+        )
+
+
+def find_blamed_kernels(found: Verification) -> list[AppliedKernel]:
+    """The pinned kernels whose savings are furthest from their projections."""
+    measured = [one for one in found.kernels if one.state == PINNED and one.saving_s is not None]
+    return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
+
+
+def describe_outputs(outputs: PinnedOutputs, what: str = "the configs") -> str:
+    """Whether the outputs agree with ``what`` and without."""
+    if not outputs.graphs:
+        return f"Outputs in the program were not compared: {outputs.reason}"
+    rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
+    apart = [
+        (outputs.unrepeatable, f"between two calls without {what}, too"),
+        (outputs.rounding, "by no more than if the inputs are rounded differently"),
+    ]
+    more = " more" if outputs.tensors else ""
+    words = [f"{n}{more} differ{'s' * (n == 1)} {how}" for n, how in apart if n]
+    if words and not outputs.tensors:
+        count = plural(outputs.unrepeatable + outputs.rounding, "tensor")
+        return f"Outputs in the program cannot be compared: of {count}, {', and '.join(words)}"
+    rest = "".join(f"; {one}" for one in words) + rest
+    tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
+    if outputs.difference is None:
+        return f"Outputs differ: infinities or NaN are in other elements with {what}, among {tensors}{rest}"
+    if outputs.difference > outputs.tolerance:
+        return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
+    own = f", {outputs.own_difference:.0e} between two calls without {what}" if outputs.own_difference else ""
+    what = (
+        f"the largest difference is {outputs.difference:.0e} of the tensor's norm{own}"
+        if outputs.difference
+        else ("no bit differs")
+    )
+    return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
+
+
+def describe_missed_kernels(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+    """The kernels that do not run their configs, by the reason."""
+    alike: dict[str, list[str]] = {}
+    for kernel in kernels:
+        if kernel.state != PINNED:
+            alike.setdefault(kernel.reason or kernel.state, []).append(names.short(kernel.name, 48))
+    for reason, found in alike.items():
+        others = f" and {len(found) - 2} more" if len(found) > 2 else ""
+        yield f"{', '.join(found[:2])}{others}: {reason}"
+
+
+def make_proof_section(found: Verification | None, top: int, limit: float | None = None) -> Section:
+    """What the configs save in the program; nothing where that was not measured."""
+    if found is None:
+        return Section("Proof in the program", ())
+    missed = list(describe_missed_kernels(found.kernels))
+    pinned = [one for one in found.kernels if one.state == PINNED]
+    others = [one for one in found.kernels if one.state != PINNED]
+    edited = any(one.edit for one in found.kernels)
+    projects = not edited or not all(one.edit for one in found.kernels)
+    measured = any(one.saving_s is not None for one in pinned)  # which takes the profile of a GPU
+    columns = (
+        make_kernel_column("kernel", NAME_WIDTH),
+        make_text_column("config or file" if edited else "config", least=24),
+        *((Column("time"),) if edited and measured else ()),
+        *((Column("projected"),) if projects else ()),
+        *((Column("saves" if measured else "state"),) if measured or others else ()),
+    )
+    rows = [_make_proof_row(one, [column.title for column in columns[2:]]) for one in (*pinned, *others)]
+    table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
+    shown = [
+        Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
+    ]
+    left = len(missed) - MOST_REASONS
+    hidden = f"and {left} more reasons in record.json" if left > 0 else ""
+    return Section(
+        "Proof in the program",
+        (
+            Sentence(f"{describe_proof(found)}.", LEAD),
+            *make_sentences(
+                () if limit is None else (f"{describe_limit(compute_slowdown_of_proof(found), limit)}.",), LEAD
+            ),
+            Items(tuple(Item(f"{said}.", NOTE) for said in describe_details(found)), on=On.EVERYWHERE & ~On.BRIEF),
+            *_make_waterfalls(found.device, pinned),
+            *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
+            Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
+            *make_sentences((hidden,), NOTE, On.TERMINAL),
+        ),
+        short="Proof",
+        quiet=True,
+    )
+
+
+def _make_waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[Block]:
+    """The device time of a step before and after, and what each kernel saves of it."""
+    measured = [one for one in pinned if one.saving_s is not None]
+    measured.sort(key=lambda one: -(one.saving_s or 0.0))
+    falls = [Fall(names.short(one.name, NAME_WIDTH), -(one.saving_s or 0.0)) for one in measured[:MOST_FALLS]]
+    if len(measured) > MOST_FALLS:
+        rest = measured[MOST_FALLS:]
+        falls.append(Fall(f"{len(rest)} more kernels", -sum(one.saving_s or 0.0 for one in rest)))
+    if device is not None:
+        what = "device time of a step"
+        yield from plot_waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
+
+
+def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
+    """The row of a kernel: what it runs, and a cell for each of the titles."""
+    runs = kernel.state == PINNED
+    config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
+    state = "runs" if runs else STATES.get(kernel.state, kernel.state)
+    projected = kernel.predicted_s or None
+    cells = {
+        "time": Cell(units.seconds(kernel.own_s), kernel.own_s),
+        "projected": Cell(units.seconds(projected), projected),
+        "saves": Cell(units.seconds(kernel.saving_s), kernel.saving_s) if runs else Cell(state),
+        "state": Cell(state),
+    }
+    name = Cell(kernel.name, notes=make_notes(kernel.reason, on=On.PAPER))
+    return Row((name, Cell(config), *(cells[title] for title in titles)))
+
+
+# --- what the verb apply did ------------------------------------------------------------------------------------------
+
+
+class Applied(Protocol):
+    """The result of ``apply``; see ``workflows.apply.ApplyOutcome``."""
+
+    @property
+    def folder(self) -> Path | None: ...
+    @property
+    def kernels(self) -> Sequence[AppliedKernel]: ...
+    @property
+    def written(self) -> Sequence[Path]: ...
+    @property
+    def verification(self) -> Verification | None: ...
+    @property
+    def winners(self) -> int: ...
+    @property
+    def unpinned(self) -> Sequence[AppliedKernel]: ...
+    @property
+    def edits(self) -> int: ...
+    @property
+    def predicted_s(self) -> float: ...
+    @property
+    def program(self) -> str: ...
+
+
+def make_applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
+    """What was written, what the program runs, or what the configs save."""
+    if applied.verification is not None:
+        proof = make_proof_section(applied.verification, view.top, view.limit)
+        keeping = Commands(tuple(_list_keeping_commands(applied)))
+        return Document("", blocks=(proof, Section("Next", (keeping,), quiet=True)))
+    if applied.written:
+        return Document("", blocks=tuple(_list_written_files(applied)))
+    return make_states_document(applied.kernels)
+
+
+def make_states_document(kernels: Sequence[AppliedKernel]) -> Document:
+    """How many kernels of a program that ran to its end ran their configs, and why the others did not."""
+    if not kernels:
+        return Document("", blocks=(Sentence("no kernel of the program has a config to run", LEAD),))
+    projected = sum(one.predicted_s for one in kernels if one.state == PINNED)
+    said = ", ".join(count_words(kernels, ("ran", "ran")))
+    if projected:
+        said += f"; projected saving {units.seconds(projected)} a step"
+    return Document("", blocks=(Sentence(said, LEAD), _list_missed_kernels(kernels)))
+
+
+def _list_missed_kernels(kernels: Sequence[AppliedKernel]) -> Items:
+    return Items(tuple(Item(reason, WARN) for reason in describe_missed_kernels(kernels)))
+
+
+def _list_keeping_commands(applied: Applied) -> Iterator[tuple[str, str]]:
+    """The command that keeps what a comparison has proven; nothing without a saving, or without the RUN."""
+    found = applied.verification
+    if applied.folder is None or found is None or not found.pinned or found.step is None or found.step.verdict != SAVES:
+        return
+    edits = [word for one in found.kernels if one.edit and one.runs for word in ("--kernel", shlex.quote(one.edit))]
+    command = " ".join(["inductor-bench apply", shlex.quote(str(applied.folder)), *edits])
+    yield command, f"keeps {_put_in([one for one in found.kernels if one.runs])} in {applied.folder}/tuned"
+
+
+def _list_written_files(applied: Applied) -> Iterator[Block]:
+    edits = f"{plural(applied.edits, 'edited kernel')}" if applied.edits else ""
+    said = f"{plural(applied.winners, 'kernel')} won something by {'itself' if applied.winners == 1 else 'themselves'}"
+    if applied.unpinned:
+        count = applied.winners - len(applied.unpinned)
+        said += f", {count or 'none'} {'has' if count == 1 else 'have'} a config that can be put back"
+    if applied.predicted_s or not applied.unpinned:
+        said += f"; projected saving {units.seconds(applied.predicted_s)} a step"
+    leads = make_sentences((edits, said if applied.winners or not edits else ""), LEAD)
+    title = "Configs and edits" if edits and applied.winners else "Edits" if edits else "Configs"
+    yield Section(title, (*leads, _list_missed_kernels(applied.unpinned)), quiet=True)
+    places = "  ".join(map(_shorten_path, applied.written))
+    yield Facts((("Written", f"{applied.folder}/tuned/   {places}"),))
+    if len(applied.unpinned) < applied.winners or edits:
+        place = f"{applied.folder}/tuned" if edits else str(applied.folder)
+        command = apply_command(shlex.quote(place), applied.program, "--verify")
+        yield Commands(((command, "runs a program with them and without, and says what they save"),))
+
+
+def _shorten_path(path: Path) -> str:
+    """The path of a file in ``RUN/tuned``."""
+    return f"kernels/{path.name}" if path.parent.name == "kernels" else path.name
+
+
+APPLIED_FORMATS = make_formats(make_applied_document, of="what apply did")
