@@ -10,8 +10,9 @@ from ..analysis.limits import compute_slowdown_of_kernels, judge_limit
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.edit import REFUSED
 from ..records.request import KernelRequest
+from ..report.edit_document import CHECKED, WRITTEN
 from ..report.formats import View
-from ..report.kernel_document import CHECKED, COMPARED, MEASURED, WRITTEN
+from ..report.kernel_document import COMPARED, MEASURED
 from .console import Console
 from .presentation import (
     AutotuneCommand,

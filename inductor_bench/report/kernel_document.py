@@ -1,4 +1,4 @@
-"""What ``kernel`` says of measured, tuned, compared and edited files: times, shares of peak, verdicts, commands."""
+"""What ``kernel`` says of measured, tuned and compared files: times, shares of peak, verdicts, commands."""
 
 from __future__ import annotations
 
@@ -11,22 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import units
-from ..analysis.findings.finding import apply_command, plural
+from ..analysis.findings.finding import plural
 from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..devices.hardware_counters import STALL_WORDS
 from ..records.base import Category, Failure
 from ..records.comparison import Pairing, TimedPair
-from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
-from ..records.retune import (
-    BY_DEFAULT,
-    SLOWER,
-    Config,
-    HardwareCounters,
-    MeasuredKernel,
-    Timing,
-    TriedCandidate,
-    Tuning,
-)
+from ..records.retune import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
 from ..records.run import Environment
 from . import names
 from .document import (
@@ -52,7 +42,6 @@ from .document import (
     make_sentences,
     make_text_column,
 )
-from .document import make_sentences as sentences_of
 from .formats import DEFAULT_VIEW, View, make_formats
 
 MOST_CANDIDATES = 20
@@ -481,116 +470,3 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
 
 MEASURED = make_formats(make_measured_document, of="timed kernels")
 COMPARED = make_formats(make_compared_document, of="a comparison of kernels")
-
-
-_TONES = {"faster": GOOD, "slower": BAD, "undecided": WARN, REFUSED: BAD}
-_SAID = {"same": "takes as long as the original", "undecided": "may be faster or slower than the original"}
-
-
-def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Document:
-    """Whether an edited kernel is right and faster, and what to type next."""
-    file = names.cut_middle(names.clean(verdict.file), 88)
-    machine = [verdict.device, f"torch {verdict.torch}", *([f"triton {verdict.triton}"] if verdict.triton else [])]
-    blocks = (
-        Sentence(_write_headline(verdict, file), LEAD),
-        *_describe_refusal(verdict),
-        *sentences_of(
-            [describe_limit(compute_slowdown_of_kernels(verdict.pair), view.limit)] if view.limit is not None else []
-        ),
-        Facts(tuple(_check_facts(verdict))),
-        Items(tuple(Item(note, WARN) for note in verdict.notes)),
-        Section("Next", (Commands(tuple(_after_check(verdict))),), quiet=True),
-    )
-    return Document(verdict.kernel, (" · ".join(machine),), blocks)
-
-
-def _write_headline(verdict: EditVerdict, file: str) -> str:
-    if verdict.verdict == REFUSED:
-        return f"{file} is refused: {verdict.words}"
-    said, ratio = _SAID.get(verdict.verdict, f"is {verdict.verdict} than the original"), verdict.ratio
-    if ratio is not None and ratio.median and verdict.verdict in ("faster", "slower"):
-        said += f", {1 / ratio.median:.2f}x"
-    elif ratio is not None and ratio.low and verdict.verdict == "undecided":
-        said += f": {1 / ratio.median:.2f}x, in {ratio.pairs} pairs {1 / ratio.high:.2f}x to {1 / ratio.low:.2f}x"
-    return f"{file} is right, and {said}"
-
-
-def _describe_refusal(verdict: EditVerdict) -> Iterator[Block]:
-    if verdict.hint:
-        yield Sentence(verdict.hint[:1].upper() + verdict.hint[1:], NOTE)
-
-
-def _check_facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
-    yield "checks", _check_words(verdict)
-    original, edited, ratio = verdict.original, verdict.edited, verdict.ratio
-    if original is not None and edited is not None:
-        yield (
-            "original",
-            f"{units.seconds(original.median_s)} {verdict.state}{_format_rate(verdict, original.median_s)}",
-        )
-        yield "edited", f"{units.seconds(edited.median_s)} {verdict.state}{_format_rate(verdict, edited.median_s)}"
-    if ratio is not None:
-        yield "ratio", f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), edited / original"
-    errors = [check for check in verdict.checks if check.error is not None]
-    if errors:
-        yield "error", _describe_error(max(errors, key=lambda check: (check.error or 0.0) / (check.limit or 1.0)))
-    resources = verdict.resources
-    words = [
-        f"{count} {name}"
-        for name, count in (("registers", resources.registers), ("spills", resources.spills))
-        if count is not None
-    ]
-    words += [f"occupancy {units.whole_percent(resources.occupancy)}"] if resources.occupancy is not None else []
-    if words:
-        yield "compiled", ", ".join(words)
-    yield "hashes", f"source {verdict.hashes.source[:12]}, original {verdict.hashes.original[:12]}"
-
-
-def _format_rate(verdict: EditVerdict, time_s: float) -> str:
-    if not verdict.moved_bytes or not time_s:
-        return ""
-    rate = verdict.moved_bytes / time_s
-    share = f", {units.whole_percent(rate / verdict.roof)} of the roof" if verdict.roof else ""
-    return f", {units.rate(rate)}{share}"
-
-
-def _check_words(verdict: EditVerdict) -> str:
-    counts = {outcome: sum(one.outcome == outcome for one in verdict.checks) for outcome in (PASSED, REFUSED, SKIPPED)}
-    words = [f"{count} {outcome}" for outcome, count in counts.items() if count]
-    return f"{', '.join(words) or 'none'}, with {verdict.launches} launch{'es' * (verdict.launches != 1)}"
-
-
-def _describe_error(check: EditCheck) -> str:
-    against = "float64" if check.against == "float64" else "the original"
-    own = f" (the original {check.original_error:.1g})" if check.original_error is not None else ""
-    limit = f", {check.limit:.1g} is allowed" if check.limit is not None else ""
-    return f"up to {check.error:.1g} of its size in comparison with {against}{own}{limit}"
-
-
-def _after_check(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
-    """What proves a right edit in the program of its RUN; nothing for one that is slower, or that nobody changed."""
-    if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
-        options = ("--kernel", shlex.quote(verdict.file), "--verify")
-        command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
-        yield command, "runs the program with it and without, and says what it saves of a step"
-
-
-CHECKED = make_formats(make_checked_document, of="a checked edit")
-
-
-def make_written_document(written: WrittenEdit, view: View = DEFAULT_VIEW) -> Document:
-    """The file that was written for an edit, and what to type next."""
-    values = f", with its recorded values in {written.values}" if written.values else ""
-    rows = [("kernel", f"{written.kernel} ({written.language})"), ("launches", str(written.launches))]
-    if written.has_reference:
-        rows.append(("reference", "a function in the file computes the same in plain PyTorch"))
-    check = f"inductor-bench kernel {shlex.quote(written.file)} --check"
-    blocks = (
-        Sentence(f"Written {written.file}{values}: edit the kernel between its two marks", LEAD),
-        Facts(tuple(rows)),
-        Section("Next", (Commands(((check, "tells whether it is right, and whether it is faster"),)),), quiet=True),
-    )
-    return Document(written.kernel, (), blocks)
-
-
-WRITTEN = make_formats(make_written_document, of="a written edit")

@@ -10,6 +10,7 @@ from typing import Any
 from inductor_bench.records.run import Run, Timeline
 from inductor_bench.report import (
     comparison_document,
+    edit_document,
     kernel_document,
     modes_document,
     optimization_document,
@@ -36,8 +37,8 @@ RESULTS: Mapping[str, Formats[Any]] = {
     "query": table_documents.QUERY_FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,
-    "checked edit": kernel_document.CHECKED,
-    "written edit": kernel_document.WRITTEN,
+    "checked edit": edit_document.CHECKED,
+    "written edit": edit_document.WRITTEN,
     "extraction": table_documents.EXTRACTION_FORMATS,
     "doctor": table_documents.DOCTOR_FORMATS,
     "what apply did": proof_document.APPLIED_FORMATS,
