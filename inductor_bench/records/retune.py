@@ -531,6 +531,12 @@ class AppliedKernel:
     edit: str = ""  # the file of the edited source that replaces it; empty for a configuration
     # the device time per step of the kernels with its name, without the pins; ``None`` if it was not measured
     own_s: float | None = None
+    tuned_s: float | None = None  # the same with the pins
+    low_s: float | None = None  # lower end of the interval of ``saving_s``, from as many pairs as the device's time
+    high_s: float | None = None  # upper end of the interval
+    # the time of the edited kernel divided by the original's, from the edit's last check on this machine; ``None`` for
+    # a configuration, and if the edit was not timed
+    alone: Ratio | None = None
 
     @property
     def runs(self) -> bool:

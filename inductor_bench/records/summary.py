@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .base import Category, Place, Slug
+from .retune import Ratio
 from .run import ProgramChange
 
 SCHEMA_VERSION = 1
@@ -66,6 +67,24 @@ class SummaryFinding:
 
 
 @dataclass(frozen=True)
+class SummaryApplied:
+    """A kernel that a proof put an edit or a config into, and what is known of it by itself."""
+
+    name: str  # the kernel's name
+    file: str = ""  # the file of the edit; empty for a config
+    state: str = "pinned"  # as in the record: ``pinned`` if it runs what was put in
+    # the device time per step of the kernels with its name, without what was put in; ``None`` if it was not measured,
+    # which takes the profile of a GPU
+    before_s: float | None = None
+    after_s: float | None = None  # the same with what was put in
+    saving_s: float | None = None  # the difference, compared in pairs
+    low_s: float | None = None  # lower end of the interval of the difference
+    high_s: float | None = None  # upper end of the interval
+    # the edited kernel's time divided by the original's, from its last check; ``None`` without one
+    alone: Ratio | None = None
+
+
+@dataclass(frozen=True)
 class SummaryFailure:
     """Something that failed, or a run that was stopped."""
 
@@ -99,7 +118,9 @@ class Summary:
     kernels: tuple[SummaryKernel, ...] = ()  # for a run: the first kernels of its table
     findings: tuple[SummaryFinding, ...] = ()  # in the order of the screen
     next_commands: tuple[SummaryCommand, ...] = ()  # the most useful first
-    # for ``--brief``: how many ``parts``, ``kernels``, ``findings`` and ``failures`` are left out
+    # of a proof: the kernels that it put something into, those that save most first
+    applied: tuple[SummaryApplied, ...] = ()
+    # for ``--brief``: how many ``parts``, ``kernels``, ``applied``, ``findings`` and ``failures`` are left out
     left_out: dict[str, int] = field(default_factory=dict)
 
 

@@ -132,7 +132,7 @@ MOST_NAMED = 3
 DIGITS = 4
 """The significant digits of a figure of the brief form."""
 
-LEAST_ROWS = {"kernels": 5, "parts": 5, "failures": 3, "findings": 3}
+LEAST_ROWS = {"kernels": 5, "parts": 5, "applied": 10, "failures": 3, "findings": 3}
 """The rows of each list that the brief form keeps while another list has more. The first lists are cut first."""
 
 

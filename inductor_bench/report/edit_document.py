@@ -6,16 +6,23 @@ import shlex
 from collections.abc import Iterator
 
 from .. import units
-from ..analysis.findings.finding import apply_command
+from ..analysis.findings.finding import apply_command, plural
 from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
-from ..records.retune import SLOWER
+from ..records.retune import SLOWER, Ratio
 from . import names
 from .document import LEAD, NOTE, WARN, Block, Commands, Document, Facts, Item, Items, Section, Sentence
 from .document import make_sentences as sentences_of
 from .formats import DEFAULT_VIEW, View, make_formats
 
 _SAID = {"same": "takes as long as the original", "undecided": "may be faster or slower than the original"}
+
+
+def format_speedup_of(ratio: Ratio) -> str:
+    """How often the original's time holds the edited kernel's: ``1.34x (1.30x to 1.40x in 20 pairs)``."""
+    low, high = (f"{1 / end:.2f}x" if end else "?" for end in (ratio.high, ratio.low))
+    middle = f"{1 / ratio.median:.2f}x" if ratio.median else "?"
+    return f"{middle} ({low} to {high} in {plural(ratio.pairs, 'pair')})"
 
 
 def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Document:

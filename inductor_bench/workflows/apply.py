@@ -37,6 +37,7 @@ from ..store.lock import hold_lock
 from .modules.program_run import find_interpreter
 from .pins import (
     PinnedRun,
+    add_checked_ratios,
     add_edits,
     edit_pin,
     join_states,
@@ -242,7 +243,7 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
     if not request.verify:
         return _run(folder.path, pinned, request)
     found, interrupted = _verify(folder, pinned, request, progress, has_replayed_graphs(run))
-    found = replace(found, notes=(*found.notes, *unchecked))
+    found = replace(found, notes=(*found.notes, *unchecked), kernels=add_checked_ratios(found.kernels, edits))
     forget_dropped(found, run.environment)
     folder.save(add_verification(run, found))
     _, problem = run_report(folder.path)

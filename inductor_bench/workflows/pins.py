@@ -24,6 +24,7 @@ from ..records.edit import REFUSED, TRITON, EditPin
 from ..records.retune import (
     FASTER,
     AnyPin,
+    AppliedKernel,
     Config,
     CppPin,
     InputLayout,
@@ -296,6 +297,13 @@ def warn_of_unchecked_edits(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
         "values that this program does not have, the results may be wrong. This checks "
         f"{'one of them' if others else 'it'}: inductor-bench kernel {shlex.quote(first)} --check",
     )
+
+
+def add_checked_ratios(kernels: Iterable[AppliedKernel], edits: Iterable[KernelEdit]) -> tuple[AppliedKernel, ...]:
+    """The kernels, the edited ones with the ratio of their times from their last check on this machine."""
+    verdicts = {str(edit.path): load_verdict(edit.sha256, edit.original) for edit in edits}
+    ratios = {file: verdict.ratio for file, verdict in verdicts.items() if verdict is not None}
+    return tuple(replace(one, alone=ratios.get(one.edit)) for one in kernels)
 
 
 def require_made_for(edit: KernelEdit, environment: Environment) -> None:

@@ -136,70 +136,39 @@ def now() -> str:
 _NUMBER = re.compile(r"_\d+$")
 
 
-def compute_savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
-    """The device seconds per step that the kernels of each name save; medians over the steps.
+def compute_kernel_savings(
+    processes: Sequence[PinnedProcess],
+    samples: Sequence[tuple[bool, StepDurations]],
+    measure: Callable[[Sequence[TimedStep]], Saving | None] = measure_saving,
+) -> dict[str, Saving]:
+    """What each pinned kernel saves of the device's time in a step, by the kernel's id.
 
-    A name ends in a number that shifts if the graph's code differs. If names that differ only in this number are
-    not the same on both sides, the saving of each is ``None``.
+    A kernel may have several names, one in each graph; one that no profile shows did not run. A name ends in a number
+    that shifts if the graph's code differs. A kernel is left out if names that differ only in this number are not the
+    same with the pins and without, and if it shares a name with another pinned kernel, as those of two graphs may: a
+    profile does not tell which one saves what.
 
     Args:
-        flags: whether each step ran the pins.
-        durations: the durations of these steps.
+        processes: what the processes say of their pins.
+        samples: the durations of each step, or of each process, and whether it ran the pins.
+        measure: makes the saving from the times of a kernel.
     """
-    found = _sum_times_by_name(flags, durations)
-    return {name: times[0] - times[1] if times is not None else None for name, times in found.items()}
-
-
-def own_times_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
-    """The device seconds per step of the kernels of each name without the pins; see :func:`compute_savings_by_name`."""
-    found = _sum_times_by_name(flags, durations)
-    return {name: times[0] if times is not None else None for name, times in found.items()}
-
-
-def _sum_times_by_name(
-    flags: Sequence[bool], durations: Sequence[StepDurations]
-) -> dict[str, tuple[float, float] | None]:
-    """The medians without the pins and with them."""
-    own = [step.by_name for is_tuned, step in zip(flags, durations, strict=False) if not is_tuned]
-    tuned = [step.by_name for is_tuned, step in zip(flags, durations, strict=False) if is_tuned]
-    if not own or not tuned:
-        return {}
-    in_own, in_tuned = ({name for step in side for name in step} for side in (own, tuned))
-    renumbered = {_remove_number(name) for name in in_own ^ in_tuned}
-
-    def compute_median(side: Sequence[Mapping[str, float]], name: str) -> float:
-        return statistics.median(step.get(name, 0.0) for step in side)
-
-    return {
-        name: None if _remove_number(name) in renumbered else (compute_median(own, name), compute_median(tuned, name))
-        for name in in_own | in_tuned
-    }
-
-
-def _remove_number(name: str) -> str:
-    return _NUMBER.sub("", name)
-
-
-def compute_savings_by_kernel(
-    processes: Sequence[PinnedProcess], by_name: Mapping[str, float | None]
-) -> dict[str, float]:
-    """The seconds per step that each pinned kernel saves, by the kernel's id; also its own times, of those by name.
-
-    A kernel may have several names, one in each graph; one that no profile shows did not run. A kernel is left out
-    if the saving of one of its names is unknown, and if it shares a name with another pinned kernel, as those of
-    two graphs may: a profile does not tell which one saves what.
-    """
+    tuned, own = ({name for flag, one in samples if flag == side for name in one.by_name} for side in (True, False))
+    renumbered = {_NUMBER.sub("", name) for name in tuned ^ own}
     names: dict[str, set[str]] = defaultdict(set)
     for state in (state for process in processes for state in process.states):
         if state.event_name:
             names[state.kernel_id].add(state.event_name)
-    owners = Counter(name for own in names.values() for name in own)
+    owners = Counter(name for each in names.values() for name in each)
     found = {}
-    for kernel_id, own in names.items():
-        savings = [by_name[name] for name in own if name in by_name]
-        known = [saving for saving in savings if saving is not None]
-        if known and len(known) == len(savings) and all(owners[name] == 1 for name in own):
-            found[kernel_id] = sum(known)
+    for kernel_id, each in names.items():
+        seen = each & (tuned | own)
+        if any(owners[name] > 1 for name in each) or renumbered & {_NUMBER.sub("", name) for name in seen}:
+            continue
+        times = [TimedStep(flag, sum(one.by_name.get(name, 0.0) for name in seen)) for flag, one in samples]
+        saving = measure(times) if seen else None
+        if saving is not None:
+            found[kernel_id] = saving
     return found
 
 
@@ -207,9 +176,8 @@ def describe_kernels(
     pinned: PinnedRun,
     states: Mapping[str, PinState],
     dropped: Sequence[str],
-    savings: Mapping[str, float],
+    savings: Mapping[str, Saving],
     changes: Mapping[str, str] = MappingProxyType({}),
-    own_times: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[AppliedKernel, ...]:
     """Every edit and every winner in the program, the largest projection first.
 
@@ -232,10 +200,11 @@ def describe_kernels(
             how = f"{EDIT_CHANGES_OUTPUTS}: {changes.get(pin.kernel_id, '')}".removesuffix(": ")
             one = replace(one, state=DROPPED, reason=how if edit else CHANGES_OUTPUTS)
         elif state is not None:
-            saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
             own = state.own_config if _differs(state.own_config, pinned.own_configs.get(kernel_id, {})) else {}
-            one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s, own_config=own)
-            one = replace(one, own_s=own_times.get(pin.kernel_id) if saving_s is not None else None)
+            one = replace(one, state=state.state, reason=state.reason, own_config=own)
+            if (saving := savings.get(pin.kernel_id)) is not None and pin.kernel_id not in pinned.twins:
+                one = replace(one, own_s=saving.own_s, tuned_s=saving.tuned_s, saving_s=saving.saving_s)
+                one = replace(one, low_s=saving.low_s, high_s=saving.high_s)
         found.append(one)
     found += map(describe_unpinned, pinned.unpinned)
     return tuple(sorted(found, key=lambda one: (not one.edit, -one.predicted_s)))
@@ -294,9 +263,8 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     durations = [] if on_host else _read_durations(found)
     flags = found.profiled[len(found.profiled) - len(durations) :]
     samples = [TimedStep(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
-    savings = compute_savings_by_kernel(processes, compute_savings_by_name(flags, durations))
-    own_times = compute_savings_by_kernel(processes, own_times_by_name(flags, durations))
-    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings, found.changes, own_times)
+    savings = compute_kernel_savings(processes, [*zip(flags, durations, strict=True)])
+    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings, found.changes)
     in_both = find_replaced_calls(pinned, kernels)
     if in_both:
         saved_s = sum_predicted_savings_s(in_both)
@@ -411,14 +379,18 @@ def _describe(
     *,
     replays: bool,
 ) -> Verification:
-    steps = {flag: [step for one in observed[flag] for step in _read_steps_durations(one)] for flag in (False, True)}
-    flags = [flag for flag in (False, True) for _ in steps[flag]]
-    durations = [*steps[False], *steps[True]]
-    savings = compute_savings_by_kernel(processes, compute_savings_by_name(flags, durations))
-    own_times = compute_savings_by_kernel(processes, own_times_by_name(flags, durations))
-    kernels = describe_kernels(pinned, join_states(processes), (), savings, own_times=own_times)
-    step = _judge(observed, lambda one: statistics.median(one.step_times_s))
-    device = _judge(observed, _sum_device_time)
+    typical = {flag: [*map(_find_typical_step, observed[flag])] for flag in (False, True)}
+    pairs = [pair for pair in zip(typical[False], typical[True], strict=False) if None not in pair]
+    samples = [(flag, one) for pair in pairs for flag, one in zip((False, True), pair, strict=True) if one is not None]
+    kernels = describe_kernels(pinned, join_states(processes), (), compute_kernel_savings(processes, samples, _judge))
+    step = _judge(
+        [
+            TimedStep(flag, statistics.median(one.step_times_s))
+            for pair in zip(observed[False], observed[True], strict=False)
+            for flag, one in zip((False, True), pair, strict=True)
+        ]
+    )
+    device = _judge([TimedStep(flag, one.total_s) for flag, one in samples])
     launches_others = not replays and find_replaced_calls(pinned, kernels)
     if step is not None and not launches_others and not device_confirms(step, device):
         step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
@@ -434,18 +406,20 @@ def _describe(
     )
 
 
-def _judge(
-    observed: Mapping[bool, Sequence[ObservedSteps]], read: Callable[[ObservedSteps], float | None]
-) -> Saving | None:
-    """The saving of the pairs of processes that both have this time."""
-    times = [(read(own), read(tuned)) for own, tuned in zip(observed[False], observed[True], strict=False)]
-    known = [(own, tuned) for own, tuned in times if own is not None and tuned is not None]
-    return judge_processes([own for own, _ in known], [tuned for _, tuned in known])
+def _judge(samples: Sequence[TimedStep]) -> Saving | None:
+    """The saving of pairs of processes, each by the time of its typical step."""
+    times = [[sample.time_s for sample in samples if sample.tuned == side] for side in (False, True)]
+    return judge_processes(*times)
 
 
-def _sum_device_time(observed: ObservedSteps) -> float | None:
+def _find_typical_step(observed: ObservedSteps) -> StepDurations | None:
+    """The medians over the profiled steps of a process; ``None`` without a profile."""
     steps = _read_steps_durations(observed)
-    return statistics.median(step.total_s for step in steps) if steps else None
+    if not steps:
+        return None
+    names = {name for step in steps for name in step.by_name}
+    by_name = {name: statistics.median(step.by_name.get(name, 0.0) for step in steps) for name in names}
+    return StepDurations(statistics.median(step.total_s for step in steps), by_name)
 
 
 def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:

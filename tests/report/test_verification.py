@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from inductor_bench.records.retune import (
     Config,
     MeasuredKernel,
     PinnedOutputs,
+    Ratio,
     Retune,
     RetuneRow,
     Saving,
@@ -31,6 +33,7 @@ from inductor_bench.records.retune import (
     Tuning,
     Verification,
 )
+from inductor_bench.report.brief import render_brief
 from inductor_bench.report.document import Document, Sentence, Table
 from inductor_bench.report.run.proof_document import (
     APPLIED_FORMATS,
@@ -259,6 +262,39 @@ def test_an_edited_kernel_is_shown_with_its_file_and_its_time() -> None:
     assert "2.50 ms" in shown and "0.700 ms" in shown and "mine.py" in shown
     slower = replace(STEP, saving_s=-1e-3, low_s=-2e-3, high_s=-0.5e-3, verdict="slower")
     assert describe_proof(replace(found, step=slower)).startswith("A step is slower with the edit: ")
+
+
+def test_the_short_answer_says_of_each_edit_of_a_group_what_it_saves() -> None:
+    """One verdict for ten edits does not tell which of them carry the saving."""
+    carries = replace(EDITED, tuned_s=1.8e-3, low_s=0.69e-3, high_s=0.71e-3, alone=Ratio(0.72, 0.7, 0.75, 20))
+    idle = replace(EDITED, name="triton_poi_2", edit="b.py", own_s=1e-4, tuned_s=1.01e-4, saving_s=-1e-6)
+    idle = replace(idle, low_s=-3e-6, high_s=2e-6)
+    found = replace(FOUND, predicted_s=0.0, kernels=(idle, carries, DROPPED))
+    outcome = ApplyOutcome(Path("runs/x"), PinnedRun(Pins("apply", "", "", None), {}, {}), verification=found)
+    said = json.loads(printed(APPLIED_FORMATS.get("json"), outcome))["summary"]["applied"]
+    assert [one["name"] for one in said] == ["triton_red_0", "triton_poi_2", "triton_poi_9"], "the largest saving first"
+    assert said[0] == {
+        **{"name": "triton_red_0", "file": "kernels/mine.py", "state": "pinned", "before_s": 2.5e-3, "after_s": 1.8e-3},
+        **{"saving_s": 0.7e-3, "low_s": 0.69e-3, "high_s": 0.71e-3},
+        "alone": {"median": 0.72, "low": 0.7, "high": 0.75, "pairs": 20},
+    }
+    assert (said[1]["low_s"], said[2]["state"], said[2]["saving_s"]) == (-3e-6, "dropped", None)
+    brief = " ".join(render_brief(Document("", blocks=(make_proof_section(found, 10),))).split())
+    times = "on the device 2.50 ms → 1.80 ms a step, saves 0.700 ms (0.690 ms to 0.710 ms)"
+    assert f"mine.py (triton_red_0): {times}; by itself 1.39x (1.33x to 1.43x in 20 pairs)." in brief
+    assert (
+        "b.py (triton_poi_2): on the device 0.100 ms → 0.101 ms a step, saves -1.00 µs (-3.00 µs to 2.00 µs)" in brief
+    )
+    assert "mine.py (triton_poi_9): dropped" in brief
+    shown = " ".join(text_of(found, 160).split())
+    assert "0.700 ms (0.690 ms to 0.710 ms) 1.39x" in shown and "by itself 1.39x" not in shown, "the table has it"
+
+
+def test_a_proof_without_a_profile_says_that_the_edits_of_a_group_were_not_measured_one_by_one() -> None:
+    on_cpu = replace(EDITED, own_s=None, saving_s=None)
+    for kernels, said in (((on_cpu, on_cpu), True), ((on_cpu,), False), ((EDITED, on_cpu), False)):
+        words = " ".join(describe_details(replace(FOUND, kernels=kernels, device=None)))
+        assert ("was not measured, which takes the profile of a GPU: give one --kernel" in words) == said
 
 
 def test_a_table_without_the_time_of_a_kernel_has_no_columns_for_it() -> None:

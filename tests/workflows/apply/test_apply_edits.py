@@ -19,9 +19,9 @@ from retuned_runs import write_winners
 from test_apply import apply, program
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.messages.observed import APPLY, Pins
+from inductor_bench.messages.observed import APPLY, PINNED, Pins
 from inductor_bench.records.edit import CPP, REFUSED, EditHashes, EditPin, EditVerdict
-from inductor_bench.records.retune import FASTER
+from inductor_bench.records.retune import FASTER, AppliedKernel, Ratio
 from inductor_bench.records.run import Environment
 from inductor_bench.source.edited import KernelEdit
 from inductor_bench.store import codec
@@ -30,6 +30,7 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.pins import (
     EDITED_NOW,
     PinnedRun,
+    add_checked_ratios,
     add_edits,
     edit_pin,
     make_pins,
@@ -229,8 +230,11 @@ def test_an_edit_that_its_check_refused_is_not_put_in_and_one_that_was_not_check
     assert "and 2 other edits were not checked by themselves" in words
     hashes = EditHashes(edit.sha256, edit.original, "", "", "")
     verdict = EditVerdict(str(edit.path), edit.kernel, edit.kernel_id, CPP, "", "", None, "", FASTER, hashes)
-    save_verdict(verdict)
+    save_verdict(replace(verdict, ratio=Ratio(0.72, 0.7, 0.75, 20)))
     assert warn_of_unchecked_edits(read_edits([edit.path], folder.load())) == ()
+    edited, other = (AppliedKernel("cpp_0", "c" * 16, {}, PINNED, edit=file) for file in (str(edit.path), "b.py"))
+    known, unknown = add_checked_ratios([edited, other], [edit])
+    assert known == replace(edited, alone=Ratio(0.72, 0.7, 0.75, 20)) and unknown == other
     save_verdict(replace(verdict, verdict=REFUSED, words="out_ptr0: 3 of 4 elements differ"))
     with pytest.raises(UsageError, match=r"it's\.py was refused when it was checked: out_ptr0: 3 of 4 elements differ"):
         read_edits([edit.path], folder.load())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,11 @@ import pytest
 from inductor_bench.messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
 from inductor_bench.records.base import Category
 from inductor_bench.records.request import ApplyRequest
-from inductor_bench.records.retune import RetuneRow, TritonPin
+from inductor_bench.records.retune import RetuneRow, Saving, TritonPin
 from inductor_bench.trace.program_trace import StepDurations
 from inductor_bench.workflows import apply
-from inductor_bench.workflows.pins import PinnedRun, Unpinned
-from inductor_bench.workflows.proof import compute_savings_by_kernel, compute_savings_by_name, own_times_by_name
+from inductor_bench.workflows.pins import PinnedRun, Unpinned, join_states
+from inductor_bench.workflows.proof import _judge, compute_kernel_savings, describe_kernels
 
 
 def process(**names: str) -> PinnedProcess:
@@ -22,40 +24,68 @@ def process(**names: str) -> PinnedProcess:
     return PinnedProcess(1, tuple(PinState(one, one, PINNED, event_name=name) for one, name in pairs))
 
 
-def test_a_saving_is_the_difference_of_the_medians() -> None:
-    steps = [StepDurations(5.0, {"a": own, "b": 1.0}) for own in (4.0, 3.0, 2.0, 9.0)]
-    found = compute_savings_by_name((False, True, True, False), steps)
-    assert found == {"a": pytest.approx(4.0), "b": 0.0}
-    assert own_times_by_name((False, True, True, False), steps) == {"a": 6.5, "b": 1.0}
-    assert compute_savings_by_name((True,), steps) == {}, "nothing to compare with"
+def savings(flags: Sequence[bool], steps: Sequence[Mapping[str, float]], *states: PinnedProcess) -> dict[str, float]:
+    """What each kernel saves, by its id."""
+    samples = [(flag, StepDurations(9.0, dict(step))) for flag, step in zip(flags, steps, strict=True)]
+    return {name: saving.saving_s for name, saving in compute_kernel_savings(states, samples).items()}
+
+
+IN_TURN = (False, True, True, False)
+
+
+def test_the_saving_of_a_kernel_has_its_times_and_an_interval_from_pairs_of_steps() -> None:
+    times = (4.0, 3.0, 2.0, 9.0) * 4
+    samples = [(flag, StepDurations(9.0, {"a": own})) for flag, own in zip(IN_TURN * 4, times, strict=True)]
+    found = compute_kernel_savings([process(p="a")], samples)["p"]
+    assert (found.own_s, found.tuned_s, found.saving_s, found.pairs) == (6.5, 2.5, 4.0, 8)
+    assert (found.low_s, found.high_s) == (1.0, 7.0), "of eight differences, 1 and 7 in turn"
+    assert compute_kernel_savings([process(p="a")], samples[:1]) == {}, "nothing to compare with"
+    of_processes = compute_kernel_savings([process(p="a")], samples[:4], _judge)["p"]
+    assert (of_processes.saving_s, of_processes.low_s, of_processes.high_s, of_processes.pairs) == (4.0, 1.0, 7.0, 2)
 
 
 def test_no_saving_is_reported_for_kernels_with_different_numbers() -> None:
     """A template in place of a library call shifts the numbers of the kernels after it."""
-    own = StepDurations(9.0, {"triton_per_5": 3.0, "triton_poi_7": 2.0, "triton_poi_9": 1.0, "gemm": 3.0})
-    tuned = StepDurations(8.0, {"triton_per_5": 2.5, "triton_poi_7": 2.0, "triton_poi_10": 1.0, "triton_tem_6": 2.5})
-    found = compute_savings_by_name((False, True), (own, tuned))
-    assert {name for name, saving in found.items() if saving is not None} == {"triton_per_5"}
-    assert found["triton_per_5"] == 0.5
+    own = {"triton_per_5": 3.0, "triton_poi_7": 2.0, "triton_poi_9": 1.0, "gemm": 3.0}
+    tuned = {"triton_per_5": 2.5, "triton_poi_7": 2.0, "triton_poi_10": 1.0, "triton_tem_6": 2.5}
+    steps = (own, tuned)
+    every = process(p="triton_per_5", q="triton_poi_9", r="triton_poi_7", s="gemm")
+    assert savings((False, True), steps, every) == {"p": 0.5}
     shared = process(p="triton_per_5", q="triton_per_5 triton_poi_9", r="triton_poi_7")
-    assert compute_savings_by_kernel([shared], found) == {}
-    assert compute_savings_by_kernel([process(p="triton_per_5 triton_poi_11", q="triton_poi_9")], found) == {"p": 0.5}
+    assert savings((False, True), steps, shared) == {}
+    assert savings((False, True), steps, process(p="triton_per_5 triton_poi_11", q="triton_poi_9")) == {"p": 0.5}
 
 
 def test_a_kernel_saves_what_all_its_names_save() -> None:
     """A kernel has another number in each graph."""
-    by_name = {"triton_poi_0": 1.0, "triton_poi_3": 2.0, "triton_red_0": 4.0}
-    found = compute_savings_by_kernel([process(p="triton_poi_0 triton_poi_3"), process(r="triton_red_0")], by_name)
-    assert found == {"p": 3.0, "r": 4.0}
+    own, tuned = (
+        {"triton_poi_0": 1.0, "triton_poi_3": 3.0, "triton_red_0": 4.0},
+        dict.fromkeys(("triton_poi_0", "triton_poi_3", "triton_red_0"), 0.5),
+    )
+    states = process(p="triton_poi_0 triton_poi_3"), process(r="triton_red_0")
+    assert savings((False, True), (own, tuned), *states) == {"p": 3.0, "r": 3.5}
 
 
 def test_of_kernels_that_share_a_name_no_saving_is_said() -> None:
-    by_name = {"triton_poi_0": 1.0, "triton_poi_1": 2.0}
-    assert compute_savings_by_kernel([process(p="triton_poi_0", q="triton_poi_0 triton_poi_1")], by_name) == {}
+    steps = {"triton_poi_0": 1.0, "triton_poi_1": 2.0}, {"triton_poi_0": 0.5, "triton_poi_1": 0.5}
+    assert savings((False, True), steps, process(p="triton_poi_0", q="triton_poi_0 triton_poi_1")) == {}
 
 
 def test_a_kernel_that_no_profile_shows_has_no_saving() -> None:
-    assert compute_savings_by_kernel([process(p="triton_poi_0", c="")], {"": 1.0, "triton_poi_1": 2.0}) == {}
+    steps = {"": 1.0, "triton_poi_1": 2.0}, {"": 0.5, "triton_poi_1": 0.5}
+    assert savings((False, True), steps, process(p="triton_poi_0", c="")) == {}
+
+
+def test_a_kernel_of_the_program_gets_its_times_and_a_twin_none() -> None:
+    pin = TritonPin("key", (), "triton_poi_0", "p", {"XBLOCK": 1})
+    pinned = PinnedRun(Pins(APPLY, "digest", "2.11", "3.6", (pin,)), {}, {})
+    saving = Saving(6.5, 2.5, 4.0, 1.0, 7.0, 8, "saves")
+    states = join_states([process(p="triton_poi_0")])
+    (kernel,) = describe_kernels(pinned, states, (), {"p": saving})
+    assert (kernel.own_s, kernel.tuned_s, kernel.saving_s, kernel.low_s, kernel.high_s) == (6.5, 2.5, 4.0, 1.0, 7.0)
+    row = RetuneRow("twin", "t", Category.POINTWISE, ("forward",), 1.0, 1e-3, None, "max")
+    shared = replace(pinned, twins={"p": [row]})
+    assert [one.own_s for one in describe_kernels(shared, states, (), {"p": saving})] == [None, None]
 
 
 def test_a_program_that_says_nothing_leaves_the_reasons_that_are_known(
