@@ -277,6 +277,7 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
     )
     found = recorded_run(work, "tuned").verification
     common = {"folder": Path("runs/x"), "winners": 2, "unpinned": [], "predicted_s": 2e-5, "program": "python train.py"}
+    common["request"] = None
     if found is not None:
         yield (
             "applied",

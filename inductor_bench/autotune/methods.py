@@ -262,7 +262,8 @@ class RacePlan:
     2. After each further ``later_rounds``, candidates slower than ``later_limit`` times the best median are dropped,
        and so is the slower half of the rest, until ``finalists`` candidates beside the default are left.
     3. The finalists and the default get ``final_rounds`` fresh rounds, because the best of many equals looks faster
-       than it is. While the verdict is undecided they get as many again, up to ``most_final_rounds`` in all.
+       than it is. While the verdict is undecided they get as many again, up to ``most_final_rounds`` in all, and
+       beyond that as long as ``goes_on`` says so.
     """
 
     first_rounds: int = 3
@@ -272,6 +273,7 @@ class RacePlan:
     finalists: int = 2
     final_rounds: int = 20
     most_final_rounds: int = 40
+    goes_on: Callable[[], bool] = bool
 
 
 @dataclass(frozen=True)
@@ -374,7 +376,7 @@ def _run_final(
         ratios = {one: compute_paired_ratio(samples[one], samples[default]) for one in others}
         verdicts = {one: _judge(ratio, samples[default]) for one, ratio in ratios.items()}
         contender = min(others, key=lambda one: (verdicts[one] != "faster", ratios[one].median), default=None)
-        enough = len(samples[default]) + plan.final_rounds > plan.most_final_rounds
+        enough = len(samples[default]) + plan.final_rounds > plan.most_final_rounds and not plan.goes_on()
         if contender is None or verdicts[contender] != "undecided" or enough:
             break
     for one in finalists:

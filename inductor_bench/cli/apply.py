@@ -50,6 +50,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     inductor-bench apply RUN -- python train.py            runs any program with the configs
     inductor-bench apply RUN --verify -- python train.py   measures what they save
     inductor-bench apply RUN --kernel mine.py --verify -- python train.py
+    inductor-bench apply RUN --verify --proof-time 60 -- python train.py   decides smaller differences
     inductor-bench apply RUN/tuned -- python train.py      with what RUN/tuned holds, on another day
     inductor-bench apply --known -- python train.py        with the tunings of all RUNs so far
 

@@ -77,6 +77,10 @@ def command(fail_above: float | None, **values: Any) -> int:
         raise UsageError(
             "--fail-above needs --compare: it limits how much slower OTHER is", "add --compare OTHER", "missing-option"
         )
+    if request.proof_s is not None and not request.other:
+        raise UsageError(
+            "--proof-time is for two kernels that are timed in turn", "add --compare OTHER", "missing-option"
+        )
     with make_console(values, MEASURED.get(form)) as console:
         if request.other:
             return _compare(request, console, form, fail_above)

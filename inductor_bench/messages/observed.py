@@ -177,8 +177,8 @@ class Pins:
     triton_pins: tuple[TritonPin, ...] = ()
     cpp_pins: tuple[CppPin, ...] = ()
     library_pins: tuple[LibraryPin, ...] = ()
-
     edits: tuple[EditPin, ...] = ()
+    proof_s: float | None = None  # seconds of the timed steps of a comparison; ``None`` for the usual ones
 
     @property
     def configs(self) -> tuple[AnyPin, ...]:

@@ -403,6 +403,14 @@ class KernelRequest:
         help="The interpreter for OTHER, for example one with another torch.",
         needs=Needs("other", "is for --compare", "add --compare OTHER"),
     )
+    proof_s: float | None = option(
+        None,
+        "--proof-time",
+        metavar="TIME",
+        kind="duration",
+        help="With --check or --compare: while the verdict is undecided, time both in turn for up to this long (30, "
+        "5m). The default is up to 60 pairs.",
+    )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
     force: bool = option(False, "--force", help="Measure even if another job uses the GPU.")
     check: bool = option(True, "--check/--no-check", shown=True, help="Compare outputs with the reference first.")
@@ -452,6 +460,15 @@ class ApplyRequest:
     )
     verify: bool = option(
         False, "--verify", help="Run the program's steps with and without the configs and edits, in turn."
+    )
+    proof_s: float | None = option(
+        None,
+        "--proof-time",
+        metavar="TIME",
+        kind="duration",
+        help="With --verify: time steps for this long (30, 5m), from 24 to 10,000 of them. The default is 3 s, with 24 "
+        "to 120 steps. More pairs of steps decide smaller differences.",
+        needs=Needs("verify", "is for a proof", "add --verify", False),
     )
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
     timeout_s: float | None = same(

@@ -490,6 +490,9 @@ def list_factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
 STEPS, PROCESSES = "steps", "processes"
 """How the program was compared with and without pins: in turn in the steps of one process, or in processes in turn."""
 
+ENDED_EARLY = "The program ended while its steps were timed: fewer steps than planned were compared"
+"""The note of a proof that cannot take longer."""
+
 SAVES, SLOWER, NO_DIFFERENCE = "saves", "slower", "no difference"
 """The verdicts on a saving."""
 

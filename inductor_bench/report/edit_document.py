@@ -9,7 +9,7 @@ from .. import units
 from ..analysis.findings.finding import apply_command, plural
 from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
-from ..records.retune import SLOWER, Ratio
+from ..records.retune import SLOWER, UNDECIDED, Ratio
 from . import names
 from .document import LEAD, NOTE, WARN, Block, Commands, Document, Facts, Item, Items, Section, Sentence
 from .document import make_sentences as sentences_of
@@ -111,6 +111,9 @@ def _after_check(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
         options = ("--kernel", shlex.quote(verdict.file), "--verify")
         command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
         yield command, "runs the program with it and without, and says what it saves of a step"
+    if verdict.verdict == UNDECIDED:
+        command = f"inductor-bench kernel {shlex.quote(verdict.file)} --check --proof-time 60"
+        yield command, "times more pairs, for up to 60 s while it is undecided"
 
 
 CHECKED = make_formats(make_checked_document, of="a checked edit")

@@ -187,6 +187,8 @@ class ApplyOutcome:
     program: str = ""  # the command line of the RUN's program, if any
     # why the RUN's page and tables do not have the comparison, which the record has; ``None`` if they do
     problem: InductorBenchError | None = field(default=None, metadata={IN_RECORD: False})
+    # the request of a comparison; ``None`` if none was made
+    request: ApplyRequest | None = field(default=None, metadata={IN_RECORD: False})
 
     @property
     def winners(self) -> int:
@@ -248,7 +250,13 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
     folder.save(add_verification(run, found))
     _, problem = run_report(folder.path)
     return ApplyOutcome(
-        folder.path, pinned, found.kernels, verification=found, interrupted=interrupted, problem=problem
+        folder.path,
+        pinned,
+        found.kernels,
+        verification=found,
+        interrupted=interrupted,
+        problem=problem,
+        request=request,
     )
 
 
@@ -296,7 +304,7 @@ def _apply_elsewhere(
         if not keeps_log:
             shutil.rmtree(place, ignore_errors=True)
     forget_dropped(found, environment)
-    return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted)
+    return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted, request=request)
 
 
 def _find_python(request: ApplyRequest) -> str:
@@ -307,7 +315,8 @@ def _verify(
     folder: RunFolder, pinned: PinnedRun, request: ApplyRequest, progress: Progress, replays: bool = False
 ) -> tuple[Verification, bool]:
     """The comparison, and whether the user stopped it."""
-    plan = ProofPlan(folder, request.command, make_users_environment(), request.timeout_s, request.stop, replays)
+    limits = request.timeout_s, request.stop, request.proof_s
+    plan = ProofPlan(folder, request.command, make_users_environment(), *limits, replays)
     try:
         return verify(pinned, plan, progress), False
     except VerificationInterrupted as stop:

@@ -38,6 +38,7 @@ from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
 from ..records.evidence import DONE as STEPS_DONE
 from ..records.retune import (
     DROPPED,
+    ENDED_EARLY,
     PROCESSES,
     STEPS,
     UNDECIDED,
@@ -74,6 +75,7 @@ class ProofPlan:
     environment: Mapping[str, str]  # the environment of the program without pins
     timeout_s: float | None = None  # limit of each process in seconds
     stop: bool = True  # whether the program is ended once its steps are compared
+    proof_s: float | None = None  # seconds of the timed steps; ``None`` for the usual ones
     # whether the program is known to replay CUDA graphs, so that no process is started to find that out
     replays: bool = False
 
@@ -83,7 +85,8 @@ def start(
 ) -> tuple[ProcessResult, Path]:
     """Runs the program to its end; returns that, and the folder with what its processes wrote."""
     work = plan.run.work / name
-    environment = make_pinned_environment(set_mode(pinned, mode), work, plan.environment, observe)
+    pins = replace(set_mode(pinned, mode), proof_s=plan.proof_s)
+    environment = make_pinned_environment(pins, work, plan.environment, observe)
     sights = 0
 
     def is_finished() -> bool:
@@ -252,7 +255,6 @@ def sum_predicted_savings_s(kernels: Sequence[AppliedKernel]) -> float:
 # Compares steps of one process, in which the pins are used in turn.
 
 
-ENDED_EARLY = "The program ended while its steps were timed: fewer steps than usual were compared"
 UNPROFILED = "The program ended before enough steps were profiled: what the device saves is unknown"
 
 
@@ -321,6 +323,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> PinnedOutputs:
 
 CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
 LIBRARY_NOTE = "A library call is chosen when a graph is compiled: whole processes were compared, not steps of one"
+NOT_LONGER = "--proof-time had no effect: it is for steps that are compared in one process"
 HOSTS_DIFFER = "The device's own time does not show the difference of the step: the hosts of the processes differ"
 ROUNDS = (False, True, True, False)
 """Whether each process runs the pins."""
@@ -348,7 +351,7 @@ def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, 
     """
     observed: dict[bool, list[ObservedSteps]] = {False: [], True: []}
     processes: list[PinnedProcess] = []
-    notes = [CUDA_GRAPHS_NOTE if replays else LIBRARY_NOTE]
+    notes = [CUDA_GRAPHS_NOTE if replays else LIBRARY_NOTE, *([NOT_LONGER] if plan.proof_s is not None else [])]
     bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=(), library_pins=(), edits=()))
     try:
         for number, tuned in enumerate(ROUNDS, 1):

@@ -16,7 +16,13 @@ from inductor_bench.analysis.statistics import (
     measure_saving,
 )
 from inductor_bench.records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from inductor_bench.worker.capture.pin_comparison import PROFILED_COUNTS, TIMED_COUNTS, count_steps, is_tuned
+from inductor_bench.worker.capture.pin_comparison import (
+    MOST_TIMED,
+    PROFILED_COUNTS,
+    TIMED_COUNTS,
+    count_steps,
+    is_tuned,
+)
 
 
 def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[TimedStep]:
@@ -86,6 +92,7 @@ def test_work_in_some_steps_only_is_no_saving(period: int, phase: int) -> None:
 def test_the_fewest_steps_are_enough_for_a_verdict() -> None:
     """Even if the first profiled step does not count."""
     assert count_steps(step_s=10.0) == (TIMED_COUNTS[0], PROFILED_COUNTS[0])
+    assert [count_steps(10e-3, asked)[0] for asked in (1.0, 30.0, 3600.0)] == [100, 3000, MOST_TIMED]
     for count, first in ((TIMED_COUNTS[0], 0), (PROFILED_COUNTS[0], 1)):
         samples = [TimedStep(is_tuned(place), 9e-3 if is_tuned(place) else 10e-3) for place in range(first, count)]
         saving = measure_saving(samples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,22 @@ def test_the_fastest_wins_and_slow_ones_cost_little() -> None:
     ratio = result.runners[2].ratio
     assert ratio is not None and ratio.low < ratio.median < ratio.high
     assert ratio.median == pytest.approx(0.8, rel=0.01)
+
+
+def test_an_undecided_race_goes_on_as_long_as_its_plan_says() -> None:
+    asked: list[int] = []
+
+    def goes_on() -> bool:
+        asked.append(1)
+        return len(asked) < 3
+
+    plan = RacePlan(final_rounds=20, most_final_rounds=40)
+    for one, rounds in ((plan, 40), (replace(plan, goes_on=goes_on), 80)):
+        result, _ = run(2, noisy([50e-6, 50e-6], 0.2, seed=1), plan=one)
+        assert (result.verdict, len(result.runners[1].samples)) == ("undecided", rounds)
+    asked.clear()
+    decided, _ = run(2, noisy([50e-6, 25e-6], 0.01, seed=1), plan=replace(plan, goes_on=goes_on))
+    assert (decided.verdict, len(decided.runners[1].samples), asked) == ("faster", 20, [])
 
 
 def test_it_never_ends_above_the_default() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli.main import main
 from inductor_bench.errors import EXIT_FAILURE, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, EXIT_USAGE, UsageError
 from inductor_bench.records.edit import EditCheck, EditHashes, EditVerdict
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import Ratio
 from inductor_bench.records.run import Environment, Host, Versions
 from inductor_bench.source.edited import KernelEdit, digest, edit_text, read_edit
@@ -208,6 +210,25 @@ def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(
         monkeypatch.setattr(edit_check, "run_check", lambda request, progress, found=found: found)
         shown = printed(capsys, "kernel", "mine.py", "--check")[1].partition("Next")[2]
         assert " ".join(shown.split()).startswith(said) and bool(shown) == bool(said)
+
+
+def test_an_undecided_check_names_the_command_that_times_more_pairs(
+    edit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[float | None] = []
+
+    def check(request: KernelRequest, progress: object) -> EditVerdict:
+        asked.append(request.proof_s)
+        return replace(FASTER, verdict="undecided" if request.proof_s is None else "faster")
+
+    monkeypatch.setattr(edit_check, "run_check", check)
+    shown = " ".join(printed(capsys, "kernel", "mine.py", "--check")[1].partition("Next")[2].split())
+    command = "inductor-bench kernel mine.py --check --proof-time 60"
+    assert shown.startswith(f"{command} times more pairs, for up to 60 s while it is undecided")
+    assert "--proof-time" not in printed(capsys, *shlex.split(command)[1:])[1], "it is decided"
+    assert asked == [None, 60.0]
+    Path("other.py").write_text("")
+    assert main(["kernel", "other.py", "--proof-time", "60"]) == EXIT_USAGE, "nothing is timed in turn"
 
 
 @pytest.mark.parametrize(

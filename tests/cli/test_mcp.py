@@ -90,6 +90,10 @@ def test_arguments_become_words_that_the_verb_takes() -> None:
         *("kernel", "--compare=l.py", "--check", "k.py")
     ]
     assert list_command_words(BY_NAME["apply"], {"run": "runs/a", "verify": False}) == ["apply", "runs/a"]
+    longer = {"run": "runs/a", "verify": True, "proof_time": "5m", "command": ["python", "b.py"]}
+    assert list_command_words(BY_NAME["apply"], longer) == [
+        *("apply", "--verify", "--proof-time=5m", "runs/a", "--", "python", "b.py")
+    ]
 
 
 @pytest.mark.parametrize(("name", "given"), [("query", {"folder": "-x"}), ("breakdown", {"targets": ["--output=/x"]})])
@@ -247,7 +251,7 @@ def test_the_tools_are_few_words_with_the_published_schema(root: Path) -> None:
         async with session(root) as client, session(root, allow_run=False) as reading:
             every, few = (await client.list_tools()).tools, (await reading.list_tools()).tools
         assert {one.name for one in every} == {*BY_NAME, *ALWAYS} and {one.name for one in few} == ALWAYS
-        assert sum(len(json.dumps(one.input_schema) + one.description) for one in every) < 18_000
+        assert sum(len(json.dumps(one.input_schema) + one.description) for one in every) < 18_500
         schema = every[0].output_schema
         assert schema["$id"] == "tool-answer/1" and set(schema["$defs"]) >= {"Summary", "ErrorReport"}
 

@@ -19,7 +19,9 @@ from inductor_bench.cli.apply import exceeds_limit
 from inductor_bench.cli.main import main
 from inductor_bench.messages.observed import APPLY, ComparedOutputs, Pins
 from inductor_bench.records.base import Category
+from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import (
+    ENDED_EARLY,
     FASTER,
     AppliedKernel,
     Config,
@@ -35,6 +37,7 @@ from inductor_bench.records.retune import (
 )
 from inductor_bench.report.brief import render_brief
 from inductor_bench.report.document import Document, Sentence, Table
+from inductor_bench.report.formats import View
 from inductor_bench.report.run.proof_document import (
     APPLIED_FORMATS,
     describe_details,
@@ -359,6 +362,27 @@ def test_what_is_proven_is_followed_by_the_command_that_keeps_it() -> None:
         outcome = ApplyOutcome(folder, pinned, found.kernels, verification=found)
         shown = " ".join(printed(APPLIED_FORMATS.get("table"), outcome).partition("Next")[2].split())
         assert said in shown and bool(said) == bool(shown)
+
+
+def test_an_undecided_proof_names_the_command_that_compares_more_steps() -> None:
+    undecided = replace(FOUND, step=replace(STEP, verdict="undecided"), kernels=(EDITED,))
+    wide = replace(FOUND, step=replace(SAME, low_s=-1.4e-3, high_s=0.9e-3))
+    request = ApplyRequest(Path("my run"), ("python", "a b.py"), (Path("kernels/mine.py"),), verify=True, stop=True)
+    for found, limit, said in (
+        (undecided, None, "apply 'my run' --kernel kernels/mine.py --verify --proof-time 30 --stop -- python 'a b.py'"),
+        (undecided, 0.05, "--proof-time 30 --stop --fail-above 5% -- python 'a b.py' times steps for 30.0 s instead"),
+        (wide, None, "--proof-time 30"),
+        (replace(undecided, step=replace(STEP, own_s=1.0, verdict="undecided")), None, "--proof-time 1800"),
+        (replace(undecided, step=replace(STEP, own_s=1e-4, low_s=0.0, verdict="undecided")), None, "--proof-time 1 "),
+        (replace(undecided, notes=(ENDED_EARLY,)), None, ""),
+        (replace(undecided, way="processes"), None, ""),
+        (replace(FOUND, step=SAME), None, ""),
+        (FOUND, None, ""),
+    ):
+        pinned = PinnedRun(Pins("apply", "", "", None), {}, {})
+        outcome = ApplyOutcome(Path("my run"), pinned, found.kernels, verification=found, request=request)
+        shown = printed(APPLIED_FORMATS.get("table"), outcome, View(limit=limit))
+        assert said in " ".join(shown.split()) and bool(said) == ("--proof-time" in shown), found
 
 
 def rows_of(found: Verification) -> list[list[str]]:

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +35,7 @@ from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
-from inductor_bench.worker.capture.pin_comparison import PinComparison
+from inductor_bench.worker.capture.pin_comparison import MOST_TIMED, TIMED_COUNTS, PinComparison
 from inductor_bench.worker.capture.pinned import PinnedAutotuner, PinnedCppKernel
 from inductor_bench.workflows.pins import join_states, read_states
 
@@ -252,13 +251,17 @@ def test_a_comparison_on_a_cpu_counts_how_long_its_timed_steps_waited_for_a_core
             return PinnedProcess(os.getpid(), ())
 
     kernels: Any = NoKernel()
-    comparison = PinComparison(tmp_path, CalledGraphs(), kernels)
-    boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
-    for number in range(300):
-        comparison.cross(number, boundaries, time.perf_counter(), other_profiler=False, cycle_s=None)
-    found = comparison.found
-    assert found.state == "done" and found.load is not None
-    assert found.load.runs == len(found.steps) > 0 and found.load.cores >= 1
+    counts = []
+    for proof_s, crossed in ((None, 300), (1e-9, 300), (3600.0, MOST_TIMED + 100)):
+        comparison = PinComparison(tmp_path, CalledGraphs(), kernels, proof_s)
+        boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
+        for number in range(crossed):
+            comparison.cross(number, boundaries, number * 1e-3, other_profiler=False, cycle_s=None)
+        found = comparison.found
+        assert found.state == "done" and found.load is not None
+        assert found.load.runs == len(found.steps) > 0 and found.load.cores >= 1
+        counts.append(len(found.steps))
+    assert counts == [TIMED_COUNTS[1], TIMED_COUNTS[0], MOST_TIMED], "and a proof takes as long as the user asks for"
 
 
 @pytest.mark.slow

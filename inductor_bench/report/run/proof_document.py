@@ -11,10 +11,13 @@ from typing import Protocol
 
 from ... import units
 from ...analysis.findings.finding import apply_command, join_words, plural
-from ...analysis.limits import compute_slowdown_of_proof, describe_limit
-from ...analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, count_needed_samples
+from ...analysis.limits import compute_slowdown_of_proof, describe_limit, judge_limit
+from ...analysis.statistics import CONFIDENCE, STEP_EFFECT, VERDICT_CONFIDENCE, count_needed_samples
 from ...records.edit import put_in_words
+from ...records.request import ApplyRequest
+from ...records.request_fields import list_option_words
 from ...records.retune import (
+    ENDED_EARLY,
     NO_DIFFERENCE,
     SAVES,
     SLOWER,
@@ -68,6 +71,9 @@ HIDDEN = 0.5
 
 WIDE = 0.02
 """The smallest share of the step for which a difference that the interval does not exclude is named."""
+
+PROOF_TIMES_S, LONGER = (1, 3, 10, 30, 60, 120, 300, 600, 1800), 10
+"""The seconds of a longer proof are the first ones that are this many times those of the last proof."""
 
 ONE_ALONE = "give one --kernel to prove it alone"
 
@@ -384,14 +390,16 @@ class Applied(Protocol):
     def predicted_s(self) -> float: ...
     @property
     def program(self) -> str: ...
+    @property
+    def request(self) -> ApplyRequest | None: ...
 
 
 def make_applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
     """What was written, what the program runs, or what the configs save."""
     if applied.verification is not None:
         proof = make_proof_section(applied.verification, view.top, view.limit)
-        keeping = Commands(tuple(_list_keeping_commands(applied)))
-        return Document("", blocks=(proof, Section("Next", (keeping,), quiet=True)))
+        commands = Commands((*_list_keeping_commands(applied), *_list_longer_proofs(applied, view.limit)))
+        return Document("", blocks=(proof, Section("Next", (commands,), quiet=True)))
     if applied.written:
         return Document("", blocks=tuple(_list_written_files(applied)))
     return make_states_document(applied.kernels)
@@ -420,6 +428,35 @@ def _list_keeping_commands(applied: Applied) -> Iterator[tuple[str, str]]:
     edits = [word for one in found.kernels if one.edit and one.runs for word in ("--kernel", shlex.quote(one.edit))]
     command = " ".join(["inductor-bench apply", shlex.quote(str(applied.folder)), *edits])
     yield command, f"keeps {_put_in([one for one in found.kernels if one.runs])} in {applied.folder}/tuned"
+
+
+def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple[str, str]]:
+    """The command that compares more steps, if that may decide what is undecided; nothing otherwise."""
+    found, request = applied.verification, applied.request
+    if found is None or request is None or not may_be_decided(found, limit):
+        return
+    assert found.step is not None
+    timed_s = 2 * found.step.pairs * found.step.own_s
+    longer_s = next((one for one in PROOF_TIMES_S if one >= LONGER * timed_s), PROOF_TIMES_S[-1])
+    options = [*list_option_words(replace(request, proof_s=float(longer_s)))]
+    options += [] if limit is None else ["--fail-above", f"{100 * limit:g}%"]
+    place = "--known" if request.run is None else shlex.quote(str(request.run))
+    times = units.duration(longer_s)
+    yield (
+        apply_command(place, shlex.join(request.command), *map(shlex.quote, options)),
+        f"times steps for {times} instead of {units.duration(timed_s)}: more pairs make the interval narrower",
+    )
+
+
+def may_be_decided(found: Verification, limit: float | None) -> bool:
+    """Whether more steps of a program may decide what is undecided: the verdict, or whether it passes the limit."""
+    step = found.step
+    if step is None or not found.pinned or found.way != STEPS or ENDED_EARLY in found.notes:
+        return False
+    widest = max(abs(step.low_s), abs(step.high_s))
+    undecided = limit is not None and judge_limit(compute_slowdown_of_proof(found), limit) == UNDECIDED
+    wide = (undecided and widest > STEP_EFFECT * step.own_s) or widest > WIDE * step.own_s
+    return step.verdict == UNDECIDED or (wide and step.verdict == NO_DIFFERENCE)
 
 
 def _list_written_files(applied: Applied) -> Iterator[Block]:

@@ -165,7 +165,11 @@ def _choose_measurement(folder: Path) -> Callable[[CalledGraphs], StepMeasuremen
     from .pin_comparison import PinComparison
     from .pinned import make_pinned_kernels
 
-    return lambda graphs: PinComparison(folder, graphs, make_pinned_kernels())
+    def compare(graphs: CalledGraphs) -> StepMeasurement:
+        pinned = make_pinned_kernels()
+        return PinComparison(folder, graphs, pinned, pinned.pins.proof_s)
+
+    return compare
 
 
 def _save_pins() -> None:

@@ -325,6 +325,9 @@ TIMED_COUNTS = (24, 120)
 TIMED_S = 3.0
 """Minimum time of the timed steps in seconds, unless they are the maximum number."""
 
+MOST_TIMED = 10_000
+"""Maximum number of timed steps, if the user asks for a time."""
+
 PROFILED_COUNTS = (20, 40)
 PROFILED_S = 0.4
 """The same for the profiled steps, of which the first one does not count."""
@@ -338,9 +341,14 @@ def is_tuned(place: int) -> bool:
     return place.bit_count() % 2 == 1
 
 
-def count_steps(step_s: float) -> tuple[int, int]:
-    """The numbers of timed and of profiled steps, by the time of a step in seconds."""
-    return _count(step_s, TIMED_S, *TIMED_COUNTS), _count(step_s, PROFILED_S, *PROFILED_COUNTS)
+def count_steps(step_s: float, proof_s: float | None = None) -> tuple[int, int]:
+    """The numbers of timed and of profiled steps, by the time of a step in seconds.
+
+    ``proof_s`` are the seconds of the timed steps, if the user asks for some.
+    """
+    least, most = TIMED_COUNTS
+    timed = (TIMED_S, least, most) if proof_s is None else (proof_s, least, MOST_TIMED)
+    return _count(step_s, *timed), _count(step_s, PROFILED_S, *PROFILED_COUNTS)
 
 
 def _count(step_s: float, time_s: float, least: int, most: int) -> int:
@@ -362,12 +370,13 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         folder: the folder of the capture.
         graphs: the graphs of the process.
         pinned: its pinned kernels.
+        proof_s: seconds of the timed steps; ``None`` for the usual ones.
     """
 
-    def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels) -> None:
+    def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels, proof_s: float | None = None) -> None:
         seen = make_empty_steps()
         super().__init__(folder, graphs, ComparedSteps(seen.pid, "", SETTLING, seen.rank), ".compared.json")
-        self._pinned = pinned
+        self._pinned, self._proof_s = pinned, proof_s
         self._check: Any = None
         self._recording: Recording | None = None
         self._samples: list[_Sample] = []
@@ -403,7 +412,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         return True
 
     def _make_plan(self, begin: int) -> StepPlan:
-        timed, profiled = count_steps(self._step_s)
+        timed, profiled = count_steps(self._step_s, self._proof_s)
         if find_device(self._clock.device).runs_on_host:
             profiled = 0  # a step is what the device works
         return StepPlan(begin, begin + 1 + WARM_UP + timed, None, profiled)

@@ -77,7 +77,7 @@ from .edit_evidence import (
     require_below_roof,
 )
 from .edit_files import make_edit
-from .kernel_comparison import PLAN
+from .kernel_comparison import plan_pairs
 from .kernel_session import KernelSession, make_kernel_environment
 from .kernel_timing import MEASURE_S, find_doubt, find_peaks, name_device
 
@@ -316,7 +316,7 @@ class EditUnderCheck:
         numbers = (self.launches, 0)
         self.session.ask(Load(numbers[0], str(self._file("original", 0))), LOAD_S)
         self.session.ask(CompileKernel(numbers[0]), COMPILE_S)
-        running, method = race(2, plan=PLAN), ""
+        running, method = race(2, plan=plan_pairs(self.session.request.proof_s)), ""
         order = next(running)
         for number in itertools.count(1):
             self.progress.update(f"round {number}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ FREE_FIELDS = ("num_stages",)
 """Fields that may have any value in any kernel."""
 
 PLAN = RacePlan(final_rounds=20, most_final_rounds=60)
+
 IN_TWO_PROCESSES = "not compared with each other, because they ran in two processes"
 PROCESSES_DIFFER = (
     "on a CPU two processes with the same kernel differ by some percent, because its data lie at other addresses: "
@@ -246,11 +248,17 @@ def _list_working_configs(side: _Side) -> list[Config]:
     return [side.kernel.config, *([side.kernel.tuning.best_config] if side.kernel.tuning else [])]
 
 
+def plan_pairs(proof_s: float | None) -> RacePlan:
+    """The race of two kernels that begins now; while it is undecided, it goes on for so many seconds."""
+    end_s = time.monotonic() + (proof_s or 0.0)
+    return replace(PLAN, goes_on=lambda: time.monotonic() < end_s)
+
+
 def _time_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
-    """Races both kernels in alternating order until the verdict is decided or the rounds of ``PLAN`` are spent."""
-    running_race = race(2, plan=PLAN)
+    """Races both kernels in alternating order until the verdict is decided or the rounds and the time are spent."""
+    request = sides[0].session.request
+    running_race, state = race(2, plan=plan_pairs(request.proof_s)), request.state
     order = next(running_race)
-    state = sides[0].session.request.state
     while True:
         times: list[float] = []
         for place in order:

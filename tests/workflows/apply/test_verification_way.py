@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import step_runs
+from documented import documented
 
 from inductor_bench.cli.main import main as entry
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.observed import APPLY, COMPARE, Pins
+from inductor_bench.messages.observed import APPLY, COMPARE, PINS, Pins
 from inductor_bench.records.base import Category
 from inductor_bench.records.edit import EditPin
 from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
+from inductor_bench.store.codec import decode
+from inductor_bench.store.files import read_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import apply, proof
 from inductor_bench.workflows.pins import PinnedRun, make_pins
@@ -133,6 +137,45 @@ def test_edits_are_compared_in_steps_with_their_outputs_also_beside_library_call
     pins = Pins(APPLY, "digest", "2.11", "3.6", library_pins=(call,))
     assert proof._needs_processes(PinnedRun(pins, {}, {}))
     assert not proof._needs_processes(PinnedRun(replace(pins, edits=(EDIT,)), {}, {}))
+
+
+def test_the_time_of_a_proof_reaches_the_program_whose_steps_are_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[float | None] = []
+
+    def run(command: object, *, environment: Mapping[str, str], **_: object) -> ProcessResult:
+        told.append(decode(Pins, read_json(Path(environment[PINS]))).proof_s)
+        raise InductorBenchError("that is enough")
+
+    monkeypatch.setattr(proof, "run_process", run)
+    monkeypatch.setattr(apply, "read_environment", lambda python: step_runs.decode().environment)
+    monkeypatch.setattr(apply, "require_same", lambda *_: None)
+    pinned = PinnedRun(Pins(APPLY, "digest", "2.11", "3.6", edits=(EDIT,)), {}, {})
+    monkeypatch.setattr(apply, "_list_pins", lambda *_: pinned)
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.save(step_runs.transformer())
+    words = documented(
+        "inductor-bench apply runs/train --verify --proof-time 30 -- python train.py", {"runs/train": folder.path}
+    )
+    place = words.index("--proof-time")
+    for given in (words, [*words[:place], *words[place + 2 :]]):
+        assert entry(given) == 1
+    assert told == [30.0, None]
+    assert entry([word for word in words if word != "--verify"]) == 2, "without a proof"
+
+
+def test_whole_processes_say_that_they_are_not_compared_for_longer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(proof, "start", lambda *_: (ProcessResult(0, None, False, 1.0, tmp_path / "log"), tmp_path))
+    monkeypatch.setattr(proof, "read_steps", lambda _: [ObservedSteps(1, "cpu", DONE, step_times_s=(1e-3,) * 5)])
+    pinned = PinnedRun(Pins(APPLY, "digest", "2.11", "3.6", edits=(EDIT,)), {}, {})
+    for proof_s in (None, 60.0):
+        plan = ProofPlan(RunFolder(tmp_path / "run"), ["python"], {}, proof_s=proof_s, replays=True)
+        notes = proof.verify(pinned, plan, Silent()).notes
+        assert (proof.NOT_LONGER in notes) == (proof_s is not None)
 
 
 def test_every_second_pair_of_processes_runs_no_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
