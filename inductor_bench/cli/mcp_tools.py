@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
+from ..records.request import DEFAULT_BATCH_SIZE
 
 RUNS = "It runs programs, and may take minutes."
 COMMON = "Paths are relative to the folder of the server, and have to stay in it."
@@ -78,8 +80,9 @@ TOOLS = (
     Tool(
         "kernel",
         "kernel",
-        "Time kernels, RUN#NAME or files of RUN/kernels, and retune them. With `compare` and `fail_above`: a verdict "
-        "on another version of the file.",
+        "Time kernels, RUN#NAME or files of RUN/kernels, and retune them. With `edit`: write a kernel's source. "
+        "Of an edited file: say whether it is right, and with `fail_above` whether it is faster. With `compare` and "
+        "`fail_above`: a verdict on another version of the file.",
     ),
 )
 
@@ -135,23 +138,34 @@ def _make_key(one: click.Parameter) -> str:
 def make_input_schema(tool: Tool) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments."""
     verb = find_command(tool.verb)
-    found = {name: _describe_property(one) for name, one in list_parameters(tool).items()}
+    found = {name: _describe_property(tool, name, one) for name, one in list_parameters(tool).items()}
     if "COMMAND" in " ".join(verb.collect_usage_pieces(click.Context(verb))):
-        found["command"] = {"type": "array", "items": {"type": "string"}, "description": "The program, as words."}
+        found["command"] = {"type": "array", "items": {"type": "string"}, "description": _COMMAND}
     needed = [name for name, one in list_parameters(tool).items() if one.required]
     if tool.larger:
         found["page"] = _PAGE
     return _make_object_schema({**found, "wait_s": _WAIT}, needed)
 
 
-def _describe_property(one: click.Parameter) -> dict[str, Any]:
+def _describe_property(tool: Tool, name: str, one: click.Parameter) -> dict[str, Any]:
+    """The type of an argument, and what it does, in which unit, and by default."""
     kind = _find_json_type(one)
     if one.multiple or one.nargs == -1:
         kind = {"type": "array", "items": kind}
-    text = one.help if isinstance(one, click.Option) else one.metavar
+    of_tool = f"{tool.name}.{name}"
+    text = _WORDS.get(of_tool) or _WORDS.get(name) or (one.help if isinstance(one, click.Option) else "") or ""
+    if isinstance(one, click.Option) and one.multiple and "=" in (one.metavar or ""):
+        text = f"{text.removesuffix('.')}: {one.metavar}."
+    if "default" not in text and not one.required:
+        text += f" [default: {_DEFAULTS.get(of_tool) or _DEFAULTS.get(name) or _write_default(one)}]"
+    return {**kind, "description": text}
+
+
+def _write_default(one: click.Parameter) -> str:
+    """The value of a parameter that is not given; a flag is off."""
     if isinstance(one, click.Option) and one.show_default is True:
-        text = f"{text} [default: {one.default}]"
-    return {**kind, "description": text} if text else kind
+        return json.dumps(one.default).strip('"')
+    return "false" if isinstance(one, click.Option) and one.is_flag else "none"
 
 
 def _find_json_type(one: click.Parameter) -> dict[str, Any]:
@@ -174,21 +188,72 @@ def _make_object_schema(properties: Mapping[str, Any], needed: Sequence[str] = (
     }
 
 
-_WAIT = {"type": "number", "minimum": 0, "description": f"Answer after so many seconds at the latest: {WAIT_S:g}."}
-_PAGE = {"type": "integer", "minimum": 1, "description": "Answer with this page of the whole result."}
+_COMMAND = "The words of the program's command line; by default there is none."
+
+_PROGRAM = "a script, FILE.py:FACTORY or timm:NAME; by default none, with command."
+
+_WORDS = {
+    "breakdown.targets": f"A RUN, which is retuned, or a program: {_PROGRAM}",
+    "what_next.folder": "The folder of a RUN, a batch, a comparison of modes, or RUN/optimized.",
+    "query.folder": "The folder of a RUN or a batch.",
+    "query.sql": "A query in DuckDB's SQL; by default the tables and their columns are listed.",
+    "training": "true: with a loss and a backward pass; false: without gradients.",
+    "modes.with": "One more row for each, with these settings: a name such as cudnn-benchmark, or NAME=VALUE; several "
+    "with commas between them. [default: none]",
+    "compare.targets": f"Two RUNs, A and B, or one program for both: {_PROGRAM}",
+    "modes.targets": f"One program: {_PROGRAM}",
+    "optimize.targets": f"A RUN, or one program: {_PROGRAM}",
+    "apply.run": "The folder of a RUN, RUN/tuned or RUN/optimized; by default none, with known.",
+    "kernel.targets": "Files of kernels, folders of them, RUN#NAME, where NAME may be a glob, or one edited file.",
+    "kernel.compare": "Another version of the file: both are timed in turn, as they are, and in the same config. Of an "
+    "edited file: RUN#NAME, to take the original from. [default: none]",
+    "kernel.check": "true: first compare the outputs of a file with its reference; false: only time it. An edited file "
+    "is always checked, and then timed in turn with its original. [default: true]",
+    "fail_above": "Limit of the slowdown in percent, such as 0%: the verdict is passed if the whole interval of the "
+    "difference is at most the limit, slower if all of it is above, else undecided; by default there is no verdict.",
+}
+"""What an argument means, by ``TOOL.ARGUMENT`` or ``ARGUMENT``, if the command line says it in words for people."""
+
+_DEFAULTS = {
+    "training": "as the factory's module; inference for a named model",
+    "mode": "default",
+    "modes.mode": "all",
+    "dynamic": "torch decides",
+    "batch_size": str(DEFAULT_BATCH_SIZE),
+    "steps": "5 to 50",
+    "modes.steps": "for 1 s",
+    "skip": "wait for that",
+    "kernel.timeout": "1 to 10 minutes, by the step",
+    "python": "the command's, or that of this tool",
+    "compare.python": "that of this tool",
+    "kernel.python": "that of this tool",
+    "other_python": "that of FILE",
+}
+"""What holds without an argument, if it is not simply left out."""
+
+_WAIT = {
+    "type": "number",
+    "minimum": 0,
+    "description": f"Answer after so many seconds at the latest; the job goes on. [default: {WAIT_S:g}]",
+}
+_PAGE = {
+    "type": "integer",
+    "minimum": 1,
+    "description": "Answer with this page of the whole result, from 1; by default in short.",
+}
 
 SHOW_KERNEL = _make_object_schema(
     {
-        "run": {"type": "string", "description": "RUN"},
+        "run": {"type": "string", "description": "The folder of the RUN."},
         "kernel": {"type": "string", "description": "Its name, or its number in what_next."},
-        "page": _PAGE,
+        "page": {**_PAGE, "description": "Answer with this page of the text. [default: 1]"},
     },
     ["run", "kernel"],
 )
 JOB = _make_object_schema(
     {
-        "job": {"type": "integer", "description": "Its number; by default the last one."},
-        "stop": {"type": "boolean", "description": "End it, and answer with what it has measured."},
+        "job": {"type": "integer", "description": "The number of the job; by default the last one."},
+        "stop": {"type": "boolean", "description": "End it, and answer with what it has measured. [default: false]"},
         "wait_s": _WAIT,
         "page": _PAGE,
     }

@@ -80,7 +80,7 @@ class RetuneRequest:
         "--budget",
         metavar="TIME",
         kind="duration",
-        help="Time limit for retuning a model (90, 5m, 1h): no kernel and no candidate begins after it.",
+        help="Time limit for retuning a model (90s, 5m, 1h): no kernel and no candidate begins after it.",
         needs=_RETUNE,
     )
     # whether kernels are retuned even if their result is known from another run
@@ -185,7 +185,7 @@ class BreakdownRequest:
         "--timeout",
         metavar="SECONDS",
         kind="seconds",
-        help="Time limit of each process that is started.",
+        help="Time limit of each process that is started, in seconds.",
     )
     # the number of profiled iterations
     repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="Profiled iterations.")
@@ -217,7 +217,7 @@ class BreakdownRequest:
     )
     # the RUN folder
     output: Path | None = option(
-        None, "-o", "--output", recorded=False, metavar="RUN", help="The folder to write; runs/NAME-1, -2, …"
+        None, "-o", "--output", recorded=False, metavar="RUN", help="The folder to write; by default runs/NAME-1, -2, …"
     )
     # whether an earlier run in the RUN folder may be replaced
     force: bool = option(False, "--force", recorded=False, help="Replace an earlier run in that folder.")
@@ -350,7 +350,7 @@ class BatchRequest:
         BreakdownRequest,
         "timeout_s training optimizer batch_size mode dynamic amp device seed live repeat values",
         GIVEN,
-        timeout_s={"help": "Time limit of a model."},
+        timeout_s={"help": "Time limit of a model, in seconds."},
         batch_size={"help": "Batch size, instead of those in the list."},
         device={"metavar": None, "kind": "type of device", "help": "By default the best there is."},
         seed={"shown": False},
@@ -361,7 +361,7 @@ class BatchRequest:
         "values_limit_bytes python retune redact plots",
         python={"help": "The interpreter to run the models under, with another torch."},
         budget_s={
-            "help": "Time limit for retuning a model, and for the search of --optimize (20m by default): 90, 5m, 1h.",
+            "help": "Time limit for retuning a model, and for the search of --optimize (20m by default): 90s, 5m, 1h.",
             "needs": Needs("method optimize", "is for a retune or a search", "add --autotune or --optimize"),
         },
     )
@@ -380,7 +380,7 @@ class KernelRequest:
     )
     configs: bool = option(False, "--configs", help="Time every config that Inductor chooses from, and choose none.")
     budget_s: float | None = option(
-        None, "--budget", metavar="SECONDS", kind="seconds", help="Time limit for building candidates."
+        None, "--budget", metavar="SECONDS", kind="seconds", help="Time limit for building candidates, in seconds."
     )
     state: str = option(
         "cold",
@@ -391,7 +391,7 @@ class KernelRequest:
     )
     save: Path | None = option(None, "--save", metavar="PATH", help="Write the winner as a standalone file.")
     edit: Path | None = option(
-        None, "--edit", metavar="FILE", help="Write the source of RUN#NAME as a file to edit; --check judges an edit."
+        None, "--edit", metavar="FILE", help="Only write the source of RUN#NAME to this new file, which you then edit."
     )
     other: str | None = option(
         None, "--compare", metavar="OTHER", help="Time FILE and OTHER in turn: as they are, and in the same config."
@@ -408,13 +408,15 @@ class KernelRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --check or --compare: while the verdict is undecided, time both in turn for up to this long (30, "
+        help="With --check or --compare: while the verdict is undecided, time both in turn for up to this long (30s, "
         "5m). The default is up to 60 pairs.",
     )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
     force: bool = option(False, "--force", help="Measure even if another job uses the GPU.")
     check: bool = option(True, "--check/--no-check", shown=True, help="Compare outputs with the reference first.")
-    timeout_s: float | None = same(BreakdownRequest, "timeout_s", help="Time limit of each step of one kernel.")
+    timeout_s: float | None = same(
+        BreakdownRequest, "timeout_s", help="Time limit of each step of one kernel, in seconds."
+    )
     python: str | None = same(BreakdownRequest, "python", help="The interpreter to run the kernels under.")
 
 
@@ -466,13 +468,13 @@ class ApplyRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --verify: time steps for this long (30, 5m), from 24 to 10,000 of them. The default is 3 s, with 24 "
-        "to 120 steps. More pairs of steps decide smaller differences.",
+        help="With --verify: time steps for this long (30s, 5m), from 24 to 10,000 of them. The default is 3 s, with "
+        "24 to 120 steps. More pairs of steps decide smaller differences.",
         needs=Needs("verify", "is for a proof", "add --verify", False),
     )
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
     timeout_s: float | None = same(
-        BreakdownRequest, "timeout_s", help="With --verify: time limit of each run of the program."
+        BreakdownRequest, "timeout_s", help="With --verify: time limit of each run of the program, in seconds."
     )
     python: str | None = same(
         BreakdownRequest, "python", help="The program's interpreter, if the command does not name one."
@@ -493,11 +495,11 @@ class CompareRequest:
     breakdown: BreakdownRequest = part(  # of each run; its ``output`` is the folder of all runs
         BreakdownRequest,
         "output force training mode amp device batch_size steps skip timeout_s",
-        output={"metavar": "DIR", "help": "Where the runs are written."},
+        output={"metavar": "DIR", "help": "Where the runs are written; by default runs/compare-NAME."},
         force={"help": "Replace earlier runs in that folder."},
         training={"help": "For a factory or a named model: as for breakdown."},
         batch_size={"help": "Batch size of a named model."},
-        timeout_s={"help": "Time limit of each process."},
+        timeout_s={"help": "Time limit of each process, in seconds."},
     )
 
 
@@ -542,7 +544,7 @@ class OptimizeRequest:
         metavar="TIME",
         kind="duration",
         shown="20m",
-        help="Time limit (90, 5m, 1h): no process begins after it.",
+        help="Time limit (90s, 5m, 1h): no process begins after it.",
     )
     allowed: tuple[str, ...] = option(
         (), "--allow", metavar="NAMES", kind="names", help="Also try these groups, with commas between them: GROUPS."
@@ -567,7 +569,7 @@ class OptimizeRequest:
         "training optimizer mode dynamic amp device seed batch_size steps skip timeout_s python output force redact",
         optimizer={"help": "Let this optimizer step in the training of a factory or a named model.", "shown": "AdamW"},
         steps={"help": "Time N of the program's steps in the breakdown that comes first."},
-        timeout_s={"help": "Time limit of each process."},
+        timeout_s={"help": "Time limit of each process, in seconds."},
         output={"metavar": "RUN", "help": "The folder; by default runs/NAME-optimize."},
         force={"help": "Measure again what the folder already has."},
     )
