@@ -42,6 +42,7 @@ from .document import (
     make_sentences,
     make_text_column,
 )
+from .edit_document import describe_pair
 from .formats import DEFAULT_VIEW, View, make_formats
 
 MOST_CANDIDATES = 20
@@ -380,7 +381,7 @@ def make_compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> 
     verdict_section = Section(
         "Compared",
         (
-            Sentence(f"{file} {said}", LEAD),
+            Sentence(", ".join(filter(None, (f"{file} {said}", describe_pair(comparison.as_they_stand)))), LEAD),
             *make_sentences(limit, LEAD),
             Table((*columns, Column("verdict", False)), rows),
             *(

@@ -181,9 +181,17 @@ def test_a_screen_says_what_was_found_and_json_holds_the_same(
     found: list[EditVerdict] = [FASTER]
     monkeypatch.setattr(edit_check, "run_check", lambda request, progress: found[0])
     _, text = printed(capsys, "kernel", "mine.py")
-    assert "mine.py is right, and is faster than the original, 2.00x" in text
+    figures = "2.00x (1.92x to 2.04x in 40 pairs): 0.200 ms → 0.100 ms a call, saves 0.100 ms (96.0 µs to 0.102 ms)"
+    assert f"mine.py is right, and is faster than the original, {figures}" in " ".join(text.split())
     assert "1 passed, 1 skipped, with 1 launch" in text
     assert "50% of the roof" in text
+    found[0] = replace(FASTER, verdict="undecided", ratio=Ratio(1.0, 0.9, 1.25, 40))
+    _, text = printed(capsys, "kernel", "mine.py", "--format", "json")
+    said = json.loads(text)["summary"]["headline"]
+    assert "may be faster or slower than the original, 1.00x (0.80x to 1.11x in 40 pairs): " in said, (
+        "what an agent reads"
+    )
+    assert said.endswith("saves 0 s (-50.0 µs to 20.0 µs)")
     found[0] = REFUSED
     code, text = printed(capsys, "kernel", "mine.py")
     assert code == EXIT_FAILURE

@@ -113,15 +113,28 @@ def text_of(found: Verification, width: int = 100) -> str:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (FOUND, "Proven: a step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; 95% interval 0.800 ms to"),
+        (
+            FOUND,
+            "Proven: a step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; 95% interval 0.800 ms to 1.00 ms, "
+            "4.5% to 5.6%, in 40 pairs",
+        ),
         (
             replace(FOUND, step=SAME),
-            "The device works 1.00 ms less in a step (6.4%), of which the step shows less than half",
+            "In a step the device works 1.00 ms (6.4%) less; 95% interval 0.900 ms to 1.10 ms, 5.8% to 7.1%, in 10 "
+            "pairs. The step shows less than half of it: compared in pairs, the step takes 1.00 µs (<0.1%) less; 95% "
+            "interval -40.0 µs to 50.0 µs, -0.2% to 0.3%, in 40 pairs; of a step of 17.8 ms the device works 15.6 ms",
         ),
-        (replace(FOUND, step=replace(SAME, high_s=9e-4)), "The device works 1.00 ms less in a step (6.4%), which is"),
+        (
+            replace(FOUND, step=replace(SAME, high_s=9e-4)),
+            "in 10 pairs. That is less than the step's own variation: compared in pairs, the step takes 1.00 µs",
+        ),
+        (
+            replace(FOUND, step=replace(SAME, low_s=-2e-3)),
+            "in 10 pairs. The step does not show it: it takes 17.8 ms instead of 17.8 ms, 1.00 µs (<0.1%) less; 95% ",
+        ),
         (
             replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3)),
-            "The device works 1.00 ms less in a step (5.6%)",
+            "In a step the device works 1.00 ms (5.6%) less; 95% interval",
         ),
         (
             replace(FOUND, step=SAME, device=None),
@@ -137,15 +150,17 @@ def text_of(found: Verification, width: int = 100) -> str:
         ),
         (
             replace(FOUND, way="processes", step=replace(STEP, pairs=2)),
-            "A step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; range of 2 pairs 0.800 ms to 1.00 ms",
+            "A step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; range 0.800 ms to 1.00 ms, 4.5% to "
+            "5.6%, in 2 pairs",
         ),
         (
             replace(FOUND, step=replace(STEP, pairs=4, verdict="undecided")),
-            "Undecided after 4 pairs of steps: a step takes ",
+            "Undecided: a step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; range 0.800 ms to 1.00 ms, 4.5% "
+            "to 5.6%, in 4 pairs",
         ),
         (
             replace(FOUND, step=replace(STEP, verdict="undecided")),
-            "0.800 ms to 1.00 ms; the interval of 99.5%, which decides, includes zero",
+            "0.800 ms to 1.00 ms, 4.5% to 5.6%, in 40 pairs; the interval of 99.5%, which decides, includes zero",
         ),
         (replace(FOUND, step=None), "No step was compared"),
     ],
@@ -167,7 +182,7 @@ def test_a_saving_of_pairs_that_is_not_the_difference_of_both_medians_is_named_s
 
 
 def test_a_saving_that_the_step_hides_stands_beside_both_times_and_without_a_cause() -> None:
-    words = "the step shows less than half: of a step of 17.8 ms the device works 15.6 ms"
+    words = "in 40 pairs; of a step of 17.8 ms the device works 15.6 ms"
     assert describe_proof(replace(FOUND, step=SAME)).endswith(words)
     overlapped = replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3))
     assert describe_proof(overlapped).endswith("of a step of 17.8 ms the device works 18.0 ms")
@@ -176,7 +191,11 @@ def test_a_saving_that_the_step_hides_stands_beside_both_times_and_without_a_cau
 def test_an_interval_has_the_sign_of_the_change_that_it_belongs_to() -> None:
     more = replace(SAME, saving_s=-1e-5, low_s=-5e-5, high_s=2e-5)
     words = describe_proof(replace(FOUND, step=more, device=None))
-    assert words.endswith("10.0 µs (0.1%) more; 95% interval -20.0 µs to 50.0 µs")
+    assert words.endswith("10.0 µs (0.1%) more; 95% interval -20.0 µs to 50.0 µs, -0.1% to 0.3%, in 40 pairs")
+    tiny = replace(more, low_s=-2e-6, high_s=1e-6)
+    assert describe_proof(replace(FOUND, step=tiny, device=None)).endswith(
+        "µs to 2.00 µs, >-0.1% to <0.1%, in 40 pairs"
+    )
 
 
 def test_the_projection_of_a_gpu_is_not_held_against_a_step_whose_host_may_hide_it() -> None:

@@ -94,18 +94,18 @@ def describe_proof(found: Verification) -> str:
     if step.verdict == SLOWER:
         return f"A step is slower with {_put_in(found.kernels)}: {_change(step)}"
     if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
-        less = f"The device works {units.seconds(device.saving_s)} less in a step"
-        share = units.percent(device.saving_s / device.own_s)
+        less = f"In a step the device works {_format_difference(device)}"
         if step.low_s < -device.saving_s:
-            return f"{less} ({share}), which the step does not show: it takes {_change(step)}"
+            return f"{less}. The step does not show it: it takes {_change(step)}"
+        shown = f"compared in pairs, the step takes {_format_difference(step)}"
         if step.high_s < HIDDEN * device.saving_s:
             work = f"of a step of {units.seconds(step.own_s)} the device works {units.seconds(device.own_s)}"
-            return f"{less} ({share}), of which the step shows less than half: {work}"
-        return f"{less} ({share}), which is less than the step's own variation"
+            return f"{less}. The step shows less than half of it: {shown}; {work}"
+        return f"{less}. That is less than the step's own variation: {shown}"
     if step.verdict == UNDECIDED:
         wider = f"; the interval of {VERDICT_CONFIDENCE:.1%}, which decides, includes zero"
         decides = wider if step.low_s > 0 or step.high_s < 0 else ""
-        return f"Undecided after {plural(step.pairs, 'pair')} of {found.way}: a step takes {_change(step)}{decides}"
+        return f"Undecided: a step takes {_change(step)}{decides}"
     which = _put_in(found.kernels)
     both = f"{units.seconds(step.tuned_s)} in the median with {which} and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
@@ -138,7 +138,7 @@ def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Itera
 
 
 def _change(saving: Saving) -> str:
-    """``14.6 ms instead of 15.6 ms, 0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``.
+    """``14.6 ms instead of 15.6 ms``, and their difference.
 
     The saving is the median of pairs: if it is not the difference of both medians, the words say so.
     """
@@ -150,15 +150,25 @@ def _change(saving: Saving) -> str:
 
 
 def _format_difference(saving: Saving) -> str:
-    """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
-    share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
+    """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms, 5.9% to 6.3%, in 60 pairs``."""
     more, low, high = "less", saving.low_s, saving.high_s
     if saving.saving_s < 0:
         more, low, high = "more", -high, -low
-    range_words = f"{'-' if low < 0 else ''}{units.seconds(abs(low))} to {units.seconds(high)}"
+    shares = [_format_share(value, saving.own_s) for value in (abs(saving.saving_s), low, high)]
+    ends = f"{units.seconds(low)} to {units.seconds(high)}, {shares[1]} to {shares[2]}"
     is_enough = saving.pairs >= count_needed_samples(CONFIDENCE)
-    interval = "95% interval" if is_enough else f"range of {plural(saving.pairs, 'pair')}"
-    return f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
+    interval = "95% interval" if is_enough else "range"
+    difference = f"{units.seconds(abs(saving.saving_s))} ({shares[0]}) {more}"
+    return f"{difference}; {interval} {ends}, in {plural(saving.pairs, 'pair')}"
+
+
+def _format_share(value: float, of_s: float) -> str:
+    if not of_s or not value:
+        return "0%"
+    share = units.percent(abs(value) / of_s)
+    if value > 0:
+        return share
+    return f">-{share[1:]}" if share.startswith("<") else f"-{share}"
 
 
 def describe_details(found: Verification) -> Iterator[str]:
