@@ -14,14 +14,16 @@ import step_runs
 from inline import change
 from printed import run_markdown
 
+from inductor_bench.analysis.findings.doubts import explain_busy_kernels
 from inductor_bench.analysis.findings.finding import ADVICE
 from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.messages.observed import ComparedStep, ComparedSteps, Pins
+from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import OtherWork, Run
 from inductor_bench.report.run.proof_document import describe_details
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.worker.capture.pin_comparison import is_tuned
@@ -206,6 +208,24 @@ def test_compared_steps_beside_other_work_say_so_by_the_measure_of_a_breakdown(
     assert bool(found.notes) == bool(said) and all(note.startswith(said) for note in found.notes)
     assert all("context switches in 60 steps): compare again when it is idle" in note for note in found.notes)
     assert [*found.notes] == [words for words in describe_details(found) if "busy" in words], "and the screen shows it"
+
+
+def test_the_times_of_kernels_beside_other_work_are_doubted_in_one_sentence() -> None:
+    busy = (
+        "these times may be too long: the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, "
+    )
+    assert explain_busy_kernels(one_graph(wall_load=BUSY)) == f"{busy}312 involuntary context switches in 60 runs)"
+    in_step = explain_busy_kernels(timed(replace(BUSY, time_s=0.5, others_s=0.62)))
+    assert in_step.startswith("these times may be too long: while the steps were timed, other processes had 62% of the")
+    assert ". " not in in_step and in_step.endswith("waited for a core 60% of its time")
+    for run in (one_graph(wall_load=QUIET), timed(QUIET), one_graph("cuda", wall_load=BUSY, busy_share=0.4)):
+        assert not explain_busy_kernels(run), "a GPU's kernels take as long beside a busy processor"
+    used = step_runs.transformer()
+    assert used.program is not None and not explain_busy_kernels(used)
+    shared = replace(used, program=replace(used.program, others=OtherWork(0.35, (OtherProcess(7, "python", 0, 0.35),))))
+    assert explain_busy_kernels(shared) == (
+        "these times may be too long: another process used the GPU during the steps (python, pid 7, 35% of the time)"
+    )
 
 
 def test_a_worker_counts_what_its_own_runs_had(monkeypatch: pytest.MonkeyPatch) -> None:

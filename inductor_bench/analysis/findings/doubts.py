@@ -145,6 +145,22 @@ def find_disturbed(run: Run) -> Finding | None:
     return Finding("busy-machine", text, list_slugs(concerned), level=CAUTION)
 
 
+def explain_busy_kernels(run: Run) -> str:
+    """Why the times of kernels may be too long, in one sentence: other work on their device; empty if there was none.
+
+    Kernels of a GPU take no longer if the machine's processors are busy.
+    """
+    if run.program is not None and run.program.others is not None:
+        why = describe_other_work(run.program.others, "the steps")
+    elif runs_on_host(run) and (concerned := find_disturbed_graphs(run)):
+        worst = find_busiest(run.modules)
+        # Of several sentences the first one says what was busy.
+        why = explain_disturbance(run, concerned).partition(". ")[0] or (load_words(worst) if worst else "")
+    else:
+        return ""
+    return f"these times may be too long: {why}"
+
+
 def _measure_again_words(run: Run) -> str:
     again = repeat_command(run)
     return MEASURE_AGAIN + (f" ({again})" if again else "")

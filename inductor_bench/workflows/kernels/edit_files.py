@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import units
+from ...analysis.findings.doubts import explain_busy_kernels
 from ...analysis.findings.finding import join_words, plural
 from ...errors import InductorBenchError, UsageError
 from ...messages.kernel_requests import BufferRoles
@@ -486,6 +487,7 @@ def _list_rows(found: RunKernel) -> Iterator[tuple[str, str]]:
     )
     if record is not None:
         yield "time", _time_words(record)
+        yield "busy", explain_busy_kernels(found.run)
         yield "roof", _describe_roof(record)
         compiled = record.compiled
         resources = {"registers": compiled.registers, "spills": compiled.spills}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import units
+from ...analysis.findings.doubts import explain_busy_kernels
 from ...analysis.findings.finding import plural
 from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
@@ -310,6 +311,7 @@ def describe_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator
             f"aligned to {storage.alignment} bytes, {use}{shared}"
         )
     yield ""
+    timed = any(candidate.header.time_s is not None for candidate in found.candidates)
     for candidate in found.candidates:
         header = candidate.header
         time = f", {units.seconds(header.time_s)} an iteration" if header.time_s is not None else ""
@@ -317,6 +319,8 @@ def describe_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator
         yield f"{plain(header.name)}: {plain(', '.join(header.aten_ops))}{time}{calls}"
         for line in header.source_lines[:3]:
             yield f"  {plain(f'{line.file}:{line.line} in {line.function}: {line.code}')}"
+    if timed and (why := explain_busy_kernels(found.run)):
+        yield f"{why[:1].upper()}{why[1:]}."
     yield f"Together they must move {units.size(count_moved_bytes(stretch))} at least."
     if reference:
         yield ""

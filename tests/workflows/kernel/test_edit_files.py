@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inline import change
 from source_data import CPU, DATA
 
 from inductor_bench.errors import UsageError
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.source.edited import BEGIN, END, read_edit
+from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernels.edit_evidence import check_texts, find_buffer_roles
 from inductor_bench.workflows.kernels.edit_files import find_run_kernel, find_unread_places, is_edit_file, run_edit
 
@@ -55,6 +60,18 @@ def test_a_cpp_kernel_is_written_with_what_its_writer_needs(runs: Path, tmp_path
     ((original, edited),) = check_texts(edit)
     assert original == edited
     assert "RECORD_FUNCTION" not in edit.source
+
+
+def test_the_head_of_a_file_says_that_its_times_are_those_of_a_busy_machine(runs: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "quiet")
+    shutil.copytree(runs / "cpu", folder.path)
+    run, idle = folder.load(), MachineLoad(200, 2, 7.8, 0.5, cpu_time_s=1.84, waited_s=0.0, stolen_s=0.0)
+    modules = tuple(change(one, wall_load=idle, profile_load=idle) for one in run.modules)
+    folder.save(replace(run, modules=modules))
+    words = "hese times may be too long: the machine was busy (load 7.2 on 2 cores, waiting for a core 74% of the"
+    for target, said in (("cpp_fused_relu_0", f"\nbusy:     t{words}"), ("aten_addmm_out_0", f"\nT{words}")):
+        assert said in write(f"{runs}/cpu#{target}", tmp_path / f"busy_{target}.py"), target
+        assert "may be too long" not in write(f"{folder.path}#{target}", tmp_path / f"{target}.py")
 
 
 def test_what_is_returned_after_the_block_of_its_device_is_a_result() -> None:
