@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from .base import Category, Failure, Inline, Place
+from .code import MachineLoad
 from .module import LeastWork
 
 Config = dict[str, Any]
@@ -583,6 +584,8 @@ class Verification:
     notes: tuple[str, ...] = ()  # what limits the figures
     trace: Place | None = None  # the profiled steps
     created: str = ""  # the time of the comparison
+    # the load of the machine while the steps were timed, of the process that it delayed most; ``None`` for a GPU
+    load: MachineLoad | None = None
 
     @property
     def pinned(self) -> int:

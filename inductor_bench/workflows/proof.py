@@ -8,12 +8,12 @@ import re
 import shutil
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from ..analysis.findings.doubts import is_delayed, load_words
+from ..analysis.findings.doubts import find_worst_load
 from ..analysis.findings.finding import plural
 from ..analysis.program_step import MARKERS
 from ..analysis.statistics import TimedStep, device_confirms, judge_processes, measure_saving
@@ -32,7 +32,6 @@ from ..messages.observed import (
     PinnedProcess,
     PinState,
 )
-from ..records.code import MachineLoad
 from ..records.edit import EditPin
 from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
 from ..records.evidence import DONE as STEPS_DONE
@@ -259,7 +258,7 @@ UNPROFILED = "The program ended before enough steps were profiled: what the devi
 
 
 def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[PinnedProcess]) -> Verification:
-    notes = [*found.notes, *describe_load(found.load)]
+    notes = [*found.notes]
     on_host = find_device(found.device or "cpu").runs_on_host
     notes += [ENDED_EARLY] * (found.state == TIMING) + [UNPROFILED] * (found.state != DONE and not on_host)
     durations = [] if on_host else _read_durations(found)
@@ -282,14 +281,8 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
         kernels=kernels,
         notes=tuple(notes),
         created=now(),
+        load=found.load,
     )
-
-
-def describe_load(load: MachineLoad | None) -> Iterator[str]:
-    """That other work delayed the compared steps, by the measure of a breakdown; nothing if none did."""
-    if load is not None and is_delayed(load):
-        words = load_words(load, "step")
-        yield f"{words[:1].upper()}{words[1:]}: compare again when it is idle"
 
 
 def _read_durations(found: ComparedSteps) -> list[StepDurations]:
@@ -406,7 +399,12 @@ def _describe(
         kernels=kernels,
         notes=tuple(notes),
         created=now(),
+        load=find_worst_load(one.load for one in (*observed[False], *observed[True]) if _is_of_host(one)),
     )
+
+
+def _is_of_host(observed: ObservedSteps) -> bool:
+    return find_device(observed.device or "cpu").runs_on_host
 
 
 def _judge(samples: Sequence[TimedStep]) -> Saving | None:
@@ -426,7 +424,7 @@ def _find_typical_step(observed: ObservedSteps) -> StepDurations | None:
 
 
 def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:
-    if not observed.trace or find_device(observed.device or "cpu").runs_on_host:
+    if not observed.trace or _is_of_host(observed):
         return []
     return compute_step_durations(read_program_trace(Path(observed.trace), MARKERS), MARKERS)[1:]
 

@@ -23,8 +23,13 @@ from inductor_bench.messages.observed import ComparedStep, ComparedSteps, Pins
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.retune import Verification
 from inductor_bench.records.run import OtherWork, Run
-from inductor_bench.report.run.proof_document import describe_details
+from inductor_bench.report.brief import render_brief
+from inductor_bench.report.document import Document
+from inductor_bench.report.document_summary import summarise_document
+from inductor_bench.report.run.proof_document import describe_busy_machine, make_proof_section
+from inductor_bench.report.terminal import render_text
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.worker.capture.pin_comparison import is_tuned
 from inductor_bench.worker.device import machine
@@ -205,9 +210,20 @@ def test_compared_steps_beside_other_work_say_so_by_the_measure_of_a_breakdown(
     found = describe_steps(
         PinnedRun(Pins("compare", "", "", None), {}, {}), ComparedSteps(1, "cpu", "done", steps=steps, load=load), ()
     )
-    assert bool(found.notes) == bool(said) and all(note.startswith(said) for note in found.notes)
-    assert all("context switches in 60 steps): compare again when it is idle" in note for note in found.notes)
-    assert [*found.notes] == [words for words in describe_details(found) if "busy" in words], "and the screen shows it"
+    words = describe_busy_machine(found)
+    assert words.startswith(said) and bool(words) == bool(said)
+    assert not words or words.endswith("context switches in 60 steps): compare again when it is idle.")
+    assert decode(Verification, encode(found)) == found, "and a record keeps it"
+    document = Document("", blocks=(make_proof_section(found, 10),))
+    for shown in (render_text(document, 100), render_brief(document), summarise_document(document).headline):
+        assert " ".join(shown.split()).count("busy") == bool(said), "also the short answer"
+
+
+def test_whole_processes_that_wait_for_their_own_processes_are_not_beside_other_work() -> None:
+    waits = replace(BUSY, time_s=0.5, others_s=0.01)
+    found = Verification("processes", 0.0)
+    assert not describe_busy_machine(replace(found, load=waits))
+    assert describe_busy_machine(replace(found, load=replace(waits, others_s=0.62)))
 
 
 def test_the_times_of_kernels_beside_other_work_are_doubted_in_one_sentence() -> None:

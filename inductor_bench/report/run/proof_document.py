@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ... import units
+from ...analysis.findings.doubts import OTHERS, is_delayed, load_words
 from ...analysis.findings.finding import apply_command, join_words, plural
 from ...analysis.limits import compute_slowdown_of_proof, describe_limit, judge_limit
 from ...analysis.statistics import CONFIDENCE, STEP_EFFECT, VERDICT_CONFIDENCE, count_needed_samples
@@ -111,6 +112,15 @@ def describe_proof(found: Verification) -> str:
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
     wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
     return f"No difference found{wide}: a step takes {both}, and compared in pairs {_format_difference(step)}"
+
+
+def describe_busy_machine(found: Verification) -> str:
+    """That other work delayed the compared steps, by the measure of a breakdown; empty if none did."""
+    load = found.load
+    if load is None or not is_delayed(load) or (load.others_s is not None and load.others_share < OTHERS):
+        return ""
+    words = load_words(load, "step")
+    return f"{words[:1].upper()}{words[1:]}: compare again when it is idle."
 
 
 def _put_in(kernels: Sequence[AppliedKernel]) -> str:
@@ -331,6 +341,7 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
         "Proof in the program",
         (
             Sentence(f"{describe_proof(found)}.", LEAD),
+            *make_sentences((describe_busy_machine(found),), LEAD),
             *make_sentences(
                 () if limit is None else (f"{describe_limit(compute_slowdown_of_proof(found), limit)}.",), LEAD
             ),

@@ -15,6 +15,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import APPLY, COMPARE, PINS, Pins
 from inductor_bench.records.base import Category
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.edit import EditPin
 from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
@@ -25,6 +26,8 @@ from inductor_bench.workflows import apply, proof
 from inductor_bench.workflows.pins import PinnedRun, make_pins
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.proof import ProofPlan, VerificationInterrupted
+
+BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
 
 
 def test_a_program_that_replays_cuda_graphs_is_compared_by_processes_at_once(
@@ -186,9 +189,13 @@ def test_every_second_pair_of_processes_runs_no_edit(monkeypatch: pytest.MonkeyP
         return ProcessResult(0, None, False, 1.0, tmp_path / "log"), tmp_path / "work"
 
     monkeypatch.setattr(proof, "start", start)
-    monkeypatch.setattr(proof, "read_steps", lambda _: [ObservedSteps(1, "cpu", DONE, step_times_s=(1e-3,) * 5)])
+    loads = iter([None, replace(BUSY, waited_s=0.1), BUSY, None])
+    monkeypatch.setattr(
+        proof, "read_steps", lambda _: [ObservedSteps(1, "cpu", DONE, step_times_s=(1e-3,) * 5, load=next(loads))]
+    )
     pinned = PinnedRun(Pins(APPLY, "digest", "2.11", "3.6", edits=(EDIT,)), {}, {})
     found = proof.verify(pinned, ProofPlan(RunFolder(tmp_path), ["python"], {}, replays=True), Silent())
     assert ran == [0, 1, 1, 0]
     assert [(one.name, one.state, one.edit) for one in found.kernels] == [("triton_red_0", "missing", "mine.py")]
     assert "--check" in found.outputs.reason, "whole processes tell nothing of outputs"
+    assert found.load == BUSY, "of the process that other work delayed most"
