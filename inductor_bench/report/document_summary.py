@@ -129,6 +129,9 @@ MOST_WORDS = 96
 MOST_NAMED = 3
 """The most kernels that a finding of the brief form names."""
 
+MOST_APPLIED = 12
+"""The most kernels of a proof in the brief form."""
+
 DIGITS = 4
 """The significant digits of a figure of the brief form."""
 
@@ -166,7 +169,10 @@ def _shorten_summary(summary: Summary) -> Summary:
         replace(one, kernels=one.kernels[:MOST_NAMED], changes=tuple(dict.fromkeys(one.changes)))
         for one in summary.findings
     )
-    return replace(summary, kernels=tuple(kernels), findings=tuple(findings))
+    left = len(summary.applied) - MOST_APPLIED
+    left_out = {**summary.left_out, "applied": left} if left > 0 else summary.left_out
+    applied = summary.applied[:MOST_APPLIED]
+    return replace(summary, kernels=tuple(kernels), findings=tuple(findings), applied=applied, left_out=dict(left_out))
 
 
 def _round_digits(data: Any) -> Any:

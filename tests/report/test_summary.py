@@ -28,15 +28,18 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import InputShape
 from inductor_bench.records.run import IDLE, PYTHON, Part, Run
+from inductor_bench.records.summary import Summary, SummaryApplied
 from inductor_bench.report import comparison_document, modes_document, optimization_document
 from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES, make_summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
 from inductor_bench.report.document import Answers
+from inductor_bench.report.document_summary import MOST_APPLIED, make_brief_data
 from inductor_bench.report.formats import Formats, View, show_as_page
 from inductor_bench.report.run.answers import describe_product_type
 from inductor_bench.report.run.run_document import FORMATS, run_document
 from inductor_bench.report.run.run_summary import run_summary
 from inductor_bench.report.terminal import render_text
+from inductor_bench.store.codec import encode_sparse
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.program_folders import OptimizationFolder
 
@@ -106,6 +109,15 @@ def test_the_brief_json_of_endless_texts_keeps_its_headline() -> None:
     text = JSON.render(replace(run, failures=failures), VIEW)
     said = json.loads(str(text))
     assert len(str(text)) <= MOST_CHARACTERS and said["headline"] and said["left_out"]["failures"] > 40
+
+
+def test_the_brief_json_of_a_proof_of_many_kernels_has_the_first_ones() -> None:
+    rows = tuple(SummaryApplied(f"triton_red_{number}", "", "pinned", 2e-3, 1e-3, 1e-3) for number in range(20))
+    said = make_brief_data(Summary("Proven", applied=rows), encoded=encode_sparse)
+    assert [one["name"] for one in said["applied"]] == [f"triton_red_{number}" for number in range(MOST_APPLIED)]
+    assert said["left_out"] == {"applied": 20 - MOST_APPLIED} and said["applied"][0].keys() == {
+        *("name", "before_s", "after_s", "saving_s")
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
