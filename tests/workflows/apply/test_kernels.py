@@ -8,14 +8,36 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.messages.observed import (
+    APPLY,
+    COMPARE,
+    PINNED,
+    ComparedStep,
+    ComparedSteps,
+    PinnedProcess,
+    Pins,
+    PinState,
+)
 from inductor_bench.records.base import Category
+from inductor_bench.records.edit import EditPin
+from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import RetuneRow, Saving, TritonPin
+from inductor_bench.store.folder import RunFolder
 from inductor_bench.trace.program_trace import StepDurations
-from inductor_bench.workflows import apply
+from inductor_bench.worker.capture.pin_comparison import is_tuned
+from inductor_bench.workflows import apply, proof
 from inductor_bench.workflows.pins import PinnedRun, Unpinned, join_states
-from inductor_bench.workflows.proof import _judge, compute_kernel_savings, describe_kernels
+from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.proof import (
+    ROUNDS,
+    ProofPlan,
+    _judge,
+    compute_kernel_savings,
+    describe_kernels,
+    describe_steps,
+)
 
 
 def process(**names: str) -> PinnedProcess:
@@ -86,6 +108,36 @@ def test_a_kernel_of_the_program_gets_its_times_and_a_twin_none() -> None:
     row = RetuneRow("twin", "t", Category.POINTWISE, ("forward",), 1.0, 1e-3, None, "max")
     shared = replace(pinned, twins={"p": [row]})
     assert [one.own_s for one in describe_kernels(shared, states, (), {"p": saving})] == [None, None]
+
+
+def test_the_profiled_steps_of_a_comparison_say_what_each_kernel_of_a_group_saves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One of two edits carries the saving; both ways of a proof show it, each with an interval."""
+    edits = tuple(EditPin(f"triton_poi_{one}", one, "", "triton", "", f"{one}.py") for one in ("0", "1"))
+    pinned = PinnedRun(Pins(COMPARE, "digest", "2.11", "3.6", edits=edits), {}, {})
+    states = [process(**{"0": "triton_poi_0", "1": "triton_poi_1"})]
+
+    def durations(flag: bool) -> StepDurations:
+        return StepDurations(9e-3, {"triton_poi_0": 2e-3 if flag else 5e-3, "triton_poi_1": 4e-3})
+
+    flags = [is_tuned(place) for place in range(21)]
+    monkeypatch.setattr(proof, "_read_durations", lambda _: [durations(flag) for flag in flags[1:]])
+    steps = tuple(ComparedStep(flag, 9e-3) for flag in flags)
+    in_steps = describe_steps(pinned, ComparedSteps(1, "cuda", DONE, steps=steps, profiled=tuple(flags)), states)
+
+    observed = iter(ObservedSteps(1, "cuda", DONE, step_times_s=(9e-3,) * 5, trace=str(flag)) for flag in ROUNDS)
+    ended = ProcessResult(0, None, False, 1.0, tmp_path / "log")
+    monkeypatch.setattr(proof, "start", lambda *_: (ended, tmp_path))
+    monkeypatch.setattr(proof, "read_steps", lambda _: [next(observed)])
+    monkeypatch.setattr(proof, "read_states", lambda _: states)
+    monkeypatch.setattr(proof, "_read_steps_durations", lambda one: [durations(one.trace == "True")] * 3)
+    plan = ProofPlan(RunFolder(tmp_path / "run"), ["python"], {}, replays=True)
+    in_processes = proof.verify(pinned, plan, Silent())
+    for found in (in_steps, in_processes):
+        times = {one.edit: (one.own_s, one.tuned_s, one.saving_s, one.low_s, one.high_s) for one in found.kernels}
+        assert times == {"0.py": (5e-3, 2e-3, *[pytest.approx(3e-3)] * 3), "1.py": (4e-3, 4e-3, 0.0, 0.0, 0.0)}
+        assert found.device is not None and found.device.pairs == (9 if found is in_steps else 2)
 
 
 def test_a_program_that_says_nothing_leaves_the_reasons_that_are_known(
