@@ -407,7 +407,7 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
         "figures are for the level of the profiled steps"
     )
     assert run.program is not None
-    assert describe_step(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed)"
+    assert describe_step(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed, the others took 57.0 ms)"
 
 
 @pytest.mark.parametrize(
