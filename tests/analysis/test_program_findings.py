@@ -15,6 +15,8 @@ from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import try_command
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, find_saving_s, list_findings
 from inductor_bench.analysis.findings.step_phrases import describe_step
+from inductor_bench.analysis.optimization.menu import make_menu
+from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.records.code import CompilePhase, MachineLoad, SourceLine
 from inductor_bench.records.run import (
     ALLOCATING,
@@ -177,6 +179,28 @@ def test_eager_regions_worth_compiling() -> None:
     parts = tuple(replace(part, is_fused=part.kind == OPTIMIZER) for part in run.program.parts)
     fused = replace(run, program=replace(run.program, parts=parts))
     assert "eager-optimizer" not in kinds(fused), "it moves no more bytes than its compiled step would"
+
+
+def test_operators_that_are_differentiated_twice_are_not_to_be_compiled() -> None:
+    """As in a physics-informed network: its function calls ``torch.autograd.grad(…, create_graph=True)``."""
+    inner, other = step_runs.line(18), step_runs.line(30)
+    again = [
+        Part(EAGER, "AddmmBackward0", 6, 0.5e-3, 0, source=inner),
+        Part(EAGER, "TanhBackwardBackward0", 2, 0.5e-3, 0, source=inner),
+    ]
+    found = the(with_parts(again, step_s=4e-3), "eager-operators")
+    assert found.level == NOTE and "compile the" not in found.text
+    assert found.text.startswith(
+        "eager operators whose gradient is differentiated again take 1.00 ms (25.0%) of a step (TanhBackwardBackward0 "
+        "12.5% (project/train.py:18))"
+    )
+    loss = Part(EAGER, "aten::huber_loss", 1, 1e-3, 0, source=other)
+    advice = the(with_parts([*again, loss], step_s=4e-3), "eager-operators")
+    assert advice.level == ADVICE and advice.text.startswith("eager operators take 1.00 ms (25.0%)")
+    assert "TanhBackward" not in advice.text and "AddmmBackward" not in advice.text
+    menu = make_menu(StepFacts(with_parts([*again, loss], step_s=4e-3)))
+    tried = [row.slug for row in menu if row.group == "functions"]
+    assert tried == ["compile-loss-huber_loss"], "the function of both lines is not compiled"
 
 
 def test_advice_about_eager_parts_can_be_followed() -> None:

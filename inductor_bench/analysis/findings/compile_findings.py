@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...records.code import CompiledFunction
+from ...records.code import CompiledFunction, SourceLine
 from ...records.run import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange, Run
 from ..step_costs import has_idle_kinds, host_sets_pace, list_parts, runs_on_host, sum_idle_by_label
 from .finding import (
@@ -412,11 +412,14 @@ def find_eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
 def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports eager operators that together take a large part of the step, with their lines.
 
-    The time in which the device waits for the host to dispatch them belongs to it, if they are many.
+    The time in which the device waits for the host to dispatch them belongs to it, if they are many. What is
+    differentiated twice cannot be compiled.
     """
     run = evidence.run
     every = [part for part in list_parts(run, EAGER) if part.label not in CHECKS]
+    twice, lines = find_differentiated_twice(run)
     parts = [part for part in every if not WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
+    parts = [part for part in parts if part.label not in twice and part.source not in lines]
     wrapped = [part for part in every if WRAPPERS.search(part.label)]
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
     whole_s = time_s + wrapped_s
@@ -424,6 +427,7 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     dispatched = list_idle_parts(run, DISPATCHING) if many else ()
     dispatched_s = sum(part.time_s for part in dispatched)
     if time_s + dispatched_s < WORTH_COMPILING * evidence.whole.time_s:
+        yield from _describe_differentiated_twice(evidence, every, twice, lines)
         return
     named = [part for part in parts if part.label != OTHERS] or parts
     words = join_words([describe_operator(part, evidence) for part in named[:MOST_OPERATORS]])
@@ -442,6 +446,33 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
     assumed = Assumption(parts=tuple(parts), idle=tuple(dispatched))
     yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)
+
+
+_TWICE = re.compile(r"Backward(Data)?Backward\d*$|DoubleBackward\d*$")
+"""The node of autograd that differentiates a node of a backward pass."""
+
+
+def find_differentiated_twice(run: Run) -> tuple[set[str], set[SourceLine]]:
+    """The labels and the lines of eager operators whose backward is itself differentiated (``create_graph=True``).
+
+    AOTAutograd compiles no backward of a backward. (2.11, 2.13)
+    """
+    found = [part for part in list_parts(run, EAGER) if _TWICE.search(part.label)]
+    return {part.label for part in found}, {part.source for part in found if part.source is not None}
+
+
+def _describe_differentiated_twice(
+    evidence: RunEvidence, parts: Sequence[Part], labels: set[str], lines: set[SourceLine]
+) -> Iterator[Finding]:
+    of_them = [part for part in parts if part.label in labels or part.source in lines]
+    time_s = sum(part.time_s for part in of_them)
+    if time_s >= WORTH_COMPILING * evidence.whole.time_s:
+        words = join_words([describe_operator(part, evidence) for part in of_them if part.label in labels], 2)
+        text = (
+            f"eager operators whose gradient is differentiated again take {format_share(evidence.run, time_s)} of a "
+            f"step ({words}): torch.compile compiles no backward of a backward"
+        )
+        yield Finding("eager-operators", text, level=NOTE)
 
 
 def _is_of_loss(part: Part) -> bool:

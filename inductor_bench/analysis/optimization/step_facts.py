@@ -24,6 +24,7 @@ from ...records.run import (
     Prediction,
     Run,
 )
+from ..findings.compile_findings import find_differentiated_twice
 from ..findings.finding import CostedKernel, RunEvidence, time_of
 from ..findings.product_findings import find_unfused_calls
 from ..findings.program_findings import WRAPPERS
@@ -208,6 +209,7 @@ class StepFacts:
         """
         every = [part.source for part in list_parts(self.run, EAGER, OPTIMIZER) if part.source is not None]
         steps = {(one.file, one.function) for one in every if _OF_STEPS.search(one.code)}
+        steps |= {(one.file, one.function) for one in find_differentiated_twice(self.run)[1]}  # none can be compiled
         parts = [part for part in list_parts(self.run, EAGER) if not WRAPPERS.search(part.label)]
         found = [(part.source, part.time_s) for part in parts]
         host = self.run.program.host if self.run.program is not None else None
