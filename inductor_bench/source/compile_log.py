@@ -318,10 +318,15 @@ def _hint(reason: str) -> str:
 
 
 def _find_kind_of_break(reason: str) -> tuple[str, str]:
-    """The first line of a reason, and its explanation, if it has one."""
+    """The first line of a reason, and its explanation, if it has one that says more."""
     body = _ATTEMPT.sub("", reason.strip()).strip()
-    explanation = _EXPLANATION.search(body)
-    return body.partition("\n")[0].strip(), explanation.group(1).strip() if explanation else ""
+    first, found = body.partition("\n")[0].strip(), _EXPLANATION.search(body)
+    explanation = found.group(1).strip() if found else ""
+    return first, explanation if _list_stems(explanation) - _list_stems(first) - {"are", "is"} else ""
+
+
+def _list_stems(text: str) -> set[str]:
+    return {word.rstrip(".s") for word in text.lower().split()}
 
 
 # Reads which functions Dynamo tried to compile and left uncompiled, from its metrics of each compilation.

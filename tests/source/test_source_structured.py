@@ -88,6 +88,20 @@ def test_a_hint_for_a_whole_class_of_graph_breaks_is_none() -> None:
     assert named == "Attempted to wrap RNN: Dynamo does not. Hint: Set torch._dynamo.config.allow_rnn=True"
 
 
+def test_an_explanation_that_repeats_the_first_line_is_left_out() -> None:
+    """As in torch 2.13, of a warning in transformers."""
+    text = (
+        "Graph break in user code at /x/modeling.py:7\n"
+        "Graph Break Reason: logging.Logger method not supported for non-export cases\n"
+        "  Explanation: logging.Logger methods are not supported for non-export cases.\n"
+        "  Hint: Add the logging method to `torch._dynamo.config.ignore_logging_functions`.\n"
+    )
+    assert read_graph_break(text).startswith(
+        "/x/modeling.py:7: logging.Logger method not supported for non-export cases"
+    )
+    assert "(" not in read_graph_break(text) and read_graph_break(text).count("non-export") == 1
+
+
 def test_recompiles_have_place_and_most_recent_reason() -> None:
     recompiles = read_structured_trace(BREAKS).recompiles
     assert len(recompiles) == 3
