@@ -576,7 +576,7 @@ def _find_kinds(process: DescribedProcess, steps: Iterable[OtherSteps]) -> Itera
     modules = process.observed.modules
     for one in sorted(steps, key=lambda one: -one.count):
         slugs = (modules[number] for number in one.graphs if number < len(modules))
-        yield StepKind(one.count, one.time_s, tuple(dict.fromkeys(filter(None, slugs))))
+        yield StepKind(one.count, one.time_s, tuple(dict.fromkeys(filter(None, slugs))), one.among)
 
 
 def _has_steps(observed: StepEvidence) -> bool:

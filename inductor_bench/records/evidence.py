@@ -52,6 +52,7 @@ class OtherSteps:
     graphs: tuple[int, ...]  # the numbers of the compiled graphs that they called
     count: int  # the number of these steps
     time_s: float  # their median time
+    among: int | None = None  # the number of steps among which they were counted; older records do not know it
 
 
 @dataclass(frozen=True)

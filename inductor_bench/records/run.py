@@ -214,6 +214,7 @@ class StepKind:
     count: int  # the number of these steps
     time_s: float  # their median time
     graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that they called
+    among: int | None = None  # the number of steps among which they were counted; older records do not know it
 
 
 @dataclass(frozen=True)

@@ -454,6 +454,22 @@ def test_many_other_steps_are_a_caution() -> None:
         assert the(run, "other-steps").level == level
 
 
+def test_other_steps_that_take_much_of_the_time_stand_in_the_first_line() -> None:
+    """As in a reinforcement learning program, whose rollouts come before every 32nd update."""
+    rollouts = StepKind(2, 34.8e-3, (), 98)
+    run = with_program(step_runs.transformer(), step_times_s=(2e-3,) * 600, step_time_s=2e-3, other_steps=(rollouts,))
+    assert run.program is not None
+    assert describe_step(run.program) == (
+        "2.00 ms a step (optimizer steps; 600 timed; 2 of 98 steps ran other calls and took 34.8 ms each, 27% of the "
+        "time)"
+    )
+    assert the(run, "other-steps").level == CAUTION
+    for few in (replace(rollouts, time_s=8e-3), replace(rollouts, among=None)):
+        seldom = with_program(run, other_steps=(few,))
+        assert seldom.program is not None and "other calls" not in describe_step(seldom.program)
+        assert the(seldom, "other-steps").level == NOTE
+
+
 def test_the_first_line_tells_the_loops_of_a_step() -> None:
     stretches = (
         CallStretch(("a",), ("forward",), 1, 2.7e-3, 2.6e-3),

@@ -182,6 +182,7 @@ def test_an_evaluation_among_the_steps_is_no_timed_step_and_ends_no_window() -> 
     assert len(ranges(found.trace, GRAPH_CALL)) == 8 * found.profiled_steps
     (other,) = found.other_steps
     assert other.count in (2, 3, 4) and set(other.graphs) == set(range(len(found.graphs)))
+    assert other.among is not None and 15 * other.count <= other.among <= 25 * other.count + 20, "every 20th step"
     numbers = set(range(*found.step_numbers[:: len(found.step_numbers) - 1]))
     assert {number for number in numbers if number % 20 == 19}.isdisjoint(found.step_numbers)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Iterator
 
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
 from ..step_costs import compute_eager_ratio
-from .finding import Rows, join_words
+from .finding import Rows, join_words, plural
 
 _SOURCES = {
     MARKS: "marked by the program",
@@ -21,6 +22,9 @@ DIFFERENT_KINDS = 0.1
 """The smallest difference between the times of two kinds of steps that are reported as different, as a share of their
 median."""
 
+MUCH_TIME = 0.1
+"""Share of the time in steps that ran other calls from which the first line names them."""
+
 MOST_STRETCHES = 4
 """Largest number of stretches of calls that the first line names."""
 
@@ -28,6 +32,7 @@ MOST_STRETCHES = 4
 def describe_step(program: Program) -> str:
     """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
 
+    Steps that ran other calls are named if they take a large share of the time, as the rollouts of a training do.
     If the figure comes from some of the timed steps, those at the level of the profiled ones, it says ``17 of 243
     timed, the others took 14.1 ms``.
     """
@@ -37,10 +42,29 @@ def describe_step(program: Program) -> str:
     others = (*times[:begin], *times[end:]) if begin < end else ()
     some, rest = f"{end - begin} of ", f", the others took {units.seconds(statistics.median(others))}" if others else ""
     timed = f"{some if others else ''}{len(times)} timed{kinds}{rest}"
-    said = (
-        f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_describe_eager_steps(program)])})"
-    )
+    notes = "; ".join([source, timed, *_describe_other_steps(program), *_describe_eager_steps(program)])
+    said = f"{units.seconds(program.step_time_s)} a step ({notes})"
     return f"{said} = {describe_loop(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
+
+
+def compute_share_of_other_steps(program: Program) -> float | None:
+    """The share of the time in steps that ran other calls than the timed ones; ``None`` if that is not known."""
+    among = max((one.among or 0 for one in program.other_steps), default=0)
+    others_s = sum(one.count * one.time_s for one in program.other_steps)
+    whole_s = others_s + (among - sum(one.count for one in program.other_steps)) * program.step_time_s
+    return others_s / whole_s if among and whole_s > 0 else None
+
+
+def _describe_other_steps(program: Program) -> Iterator[str]:
+    share = compute_share_of_other_steps(program)
+    if share is not None and share >= MUCH_TIME:
+        count = sum(one.count for one in program.other_steps)
+        each_s = sum(one.count * one.time_s for one in program.other_steps) / count
+        among = max(one.among or 0 for one in program.other_steps)
+        yield (
+            f"{count} of {plural(among, 'step')} ran other calls and took {units.seconds(each_s)}"
+            f"{' each' if count > 1 else ''}, {units.whole_percent(share)} of the time"
+        )
 
 
 def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:

@@ -435,7 +435,7 @@ class Measurement:
             return
         self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
         if not self._is_chosen:
-            self._keep_times(*self._timed, *(run for run in sampling.unsampled() if wait_for(run)))
+            self._keep_times(*self._timed, unsampled=[run for run in sampling.unsampled() if wait_for(run)])
         self.found = replace(self.found, sharing=self._gpu.sharing())
         if sampling.problem:
             self.note(f"the host was not sampled ({sampling.problem})")
@@ -457,9 +457,15 @@ class Measurement:
         self.found = replace(self.found, sharing=self._gpu.sharing(), load=self._load.found)
         self._window = []
 
-    def _keep_times(self, *windows: Sequence[Moment]) -> None:
-        """Keeps the times of the steps that call what the profiled ones call, and sums up the others."""
-        self._timed, steps = windows, [step for window in windows for step in make_steps(window)]
+    def _keep_times(self, *windows: Sequence[Moment], unsampled: Sequence[Sequence[Moment]] = ()) -> None:
+        """Keeps the times of the steps that call what the profiled ones call, and sums up the others.
+
+        Args:
+            windows: stretches of all steps that followed each other.
+            unsampled: stretches of steps that call what the profiled ones call, between those that were sampled.
+        """
+        self._timed, whole = windows, [step for window in windows for step in make_steps(window)]
+        steps = [*whole, *(step for window in unsampled for step in make_steps(window))]
         kinds = {(graphs, False) for graphs in self._profiled_graphs}
         if steps and not any(step.kind in kinds for step in steps):
             kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}
@@ -473,7 +479,7 @@ class Measurement:
             steps_before_profile=sum(profile is not None and step.number < profile for step in usual),
             window_s=sum(step.time_s for step in usual),
             host_step_time_s=statistics.median(step.host_time_s for step in usual) if usual else None,
-            other_steps=sum_up([step for step in steps if step.kind not in kinds]),
+            other_steps=sum_up([step for step in whole if step.kind not in kinds], len(whole)),
             step_kinds=sum_up(usual) if len({step.graphs for step in usual}) > 1 else (),
             clocks=tuple(clock for clock in self._gpu.clocks if clock.step in numbers),
         )

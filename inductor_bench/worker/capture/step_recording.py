@@ -219,13 +219,14 @@ def make_steps(window: Sequence[Moment]) -> list[ClockedStep]:
     ]
 
 
-def sum_up(steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
-    """The steps by what they called."""
+def sum_up(steps: Sequence[ClockedStep], among: int | None = None) -> tuple[OtherSteps, ...]:
+    """The steps by what they called; ``among`` is the number of steps from which they come."""
     kinds: dict[int, list[float]] = {}
     for step in steps:
         kinds.setdefault(step.graphs, []).append(step.time_s)
     return tuple(
-        OtherSteps(tuple(list_graphs(bits)), len(times), statistics.median(times)) for bits, times in kinds.items()
+        OtherSteps(tuple(list_graphs(bits)), len(times), statistics.median(times), among)
+        for bits, times in kinds.items()
     )
 
 
