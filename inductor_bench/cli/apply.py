@@ -112,7 +112,9 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
         raise UsageError(f"{folder} has settings for a program, but no program was given", example, "missing-target")
     if request.verify:
         raise UsageError(
-            "--verify is for the configs of kernels: optimize has proven its settings", example, "misplaced-option"
+            "--verify is for the configs of kernels: optimize has proven the settings that it found",
+            example,
+            "misplaced-option",
         )
     with console:
         found = run_optimized(folder, request.command)

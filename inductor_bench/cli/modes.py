@@ -40,7 +40,7 @@ TARGET is a script, FILE.py:FACTORY, a {join_by_or(LIBRARIES)} model by its name
 models as `batch` takes it (.txt, .yaml): the modes are compared for each model in turn.
 
 The program runs several times in each mode, in processes in turn; a script is ended once its steps are measured. The
-settings of a script's calls of torch.compile are replaced. The same command continues after an interruption.
+tool replaces the settings that a script passes to torch.compile. The same command continues after an interruption.
 
 There is a row for eager, one for each mode of torch.compile, and one for each --with, --env and --option. --with
 takes several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8), or one of these:

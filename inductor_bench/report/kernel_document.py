@@ -453,7 +453,7 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
         return (
             ""
             if same_config.verdict == "same"
-            else f"in the same config the second is {same_config.verdict}; its own config cancels this"
+            else f"in the same config the second is {same_config.verdict}; its different config cancels this"
         )
     if same_config.verdict == "same":
         return "the config makes the difference: in the same config both take equally long"

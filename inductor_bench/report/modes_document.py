@@ -60,7 +60,7 @@ LEGEND = {
     "of eager": "the step divided by eager's",
     "compile": "once, with empty caches, until the steps settle",
     "pays after": "steps until the compilation has paid off against eager",
-    "vs shorter": "the same against the row with the next shorter compilation",
+    "vs shorter": "steps until it has paid off against the row with the next shorter compilation",
     "device": "sum of the durations on the device in a profiled step",
     "memory": "peak of the last process, on a CPU with Python and the compiler",
     "outputs": "relative difference to eager, root mean square",

@@ -205,7 +205,7 @@ def _make_waterfall_row(title: str, time_s: float, before_s: float, longest: flo
 
 HINTS = {
     "by itself": "what it saves of the step by itself, measured in fresh processes, with its 99.9% interval",
-    "taken out": "what is lost if it alone is taken out of the result",
+    "taken out": "how much longer a step takes if only this setting is taken out of the result",
     "numbers": "what it may change in the numbers; outputs and gradients were compared",
     "compile": "seconds in which its own graphs were first compiled, with the caches of the search",
     "memory": "the most that torch allocated in its steps",
@@ -287,7 +287,7 @@ def list_facts(found: Optimization) -> Iterator[tuple[str, str]]:
     if winner is not None:
         if winner.alone is not None:
             caches = ", with caches" * (winner.from_start == SHARED_CACHES)
-            ran = f"in {count_processes(winner.alone.processes)}, each with the result or the original alone"
+            ran = f"in {count_processes(winner.alone.processes)}, each with the result or without it"
             yield "from the start", f"{format_whole_step(winner.alone)}, {ran}{caches}"
         if winner.losses:
             yield "training", winner.losses

@@ -328,7 +328,7 @@ def _make_listing_document(tables: Sequence[QueryTable], folder: Path | None) ->
     examples = tuple(
         (f'inductor-bench query {shlex.quote(str(folder or Path()))} "{example}"', "") for example in EXAMPLES
     )
-    known = Sentence("Times are in seconds, sizes in bytes, shares of 1; what is not known is NULL.", NOTE)
+    known = Sentence("Times are in seconds, sizes in bytes, shares from 0 to 1; unknown values are NULL.", NOTE)
     return Document("", blocks=(*sections, Section("Try", (known, Commands(examples, "Try")), quiet=True)))
 
 

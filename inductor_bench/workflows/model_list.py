@@ -360,7 +360,7 @@ def select(
     ]
     if not chosen:
         raise UsageError(
-            f"none of the {len(requests)} models is left by --filter and --exclude",
+            f"--filter and --exclude leave none of the {len(requests)} models",
             "--list shows their names",
             "no-fitting-model",
         )

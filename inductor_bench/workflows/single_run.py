@@ -454,7 +454,7 @@ def _check_row(found: ModeSet, text: str) -> ModeSet:
     compiled = [name for name in found.switches if SWITCHES[name].variable]
     if found.mode == EAGER and (found.options or compiled):
         raise UsageError(
-            f"{text!r} compiles nothing, so that options of the compiler have no effect",
+            f"{text!r} compiles nothing, so options of the compiler have no effect",
             "name a mode that compiles",
             "bad-word",
         )

@@ -119,7 +119,7 @@ def test_steps_that_others_delayed_are_disowned_first_and_next_builds_nothing_on
     assert "eager-optimizer" in advice(timed(replace(QUIET, others_s=0.02)))
     busy = timed(others, 0.11)
     assert first_line(busy) == (
-        "these figures do not count: while the steps were timed, other processes had 62% of the time of 2 cores, and "
+        "these figures do not count: while the steps were timed, other processes used 62% of the time of 2 cores, and "
         "the program waited for a core 60% of its time. 9.50 ms a step (optimizer "
         f"steps; 20 timed), the fastest one 1.04 ms. Measure again on an idle machine ({COMMAND})"
     )
@@ -140,7 +140,7 @@ def test_steps_that_others_did_not_delay_count_whatever_the_modules_own_runs_had
     run = timed(load, 0.11, wall_load=BUSY)
     assert not first_line(run)
     (said,) = (one.text for one in list_findings(run) if one.kind == "busy-step")
-    assert "while the step was timed, the program waited " in said
+    assert "while the step was timed, the program waited for a core " in said
 
 
 def test_without_the_load_of_the_window_steps_that_scatter_beside_a_busy_machine_do_not_count() -> None:

@@ -124,9 +124,9 @@ def test_the_limit_of_recompilations_is_advice_with_the_last_reason() -> None:
     limited = CompiledFunction(GNN, 8, reached_limit=True)
     (found,) = of(captured(*SIZES, functions=(limited,)), "recompile-limit")
     assert found.level == ADVICE and found.text == (
-        "Dynamo no longer compiles project/gnn.py:12 forward (8 times): it runs uncompiled in each call for which no "
-        "graph fits; the last reason: x has 15 rows instead of the compiled 14. "
-        "torch._dynamo.mark_dynamic(tensor, dimension) makes one graph of all sizes"
+        "Dynamo no longer compiles project/gnn.py:12 forward (recompiled 8 times): it runs uncompiled in each call that "
+        "fits none of its graphs; the last reason: x has 15 rows instead of the compiled 14. "
+        "torch._dynamo.mark_dynamic(tensor, dimension) makes one graph for all sizes"
     )
     (fixed,) = of(captured(*SIZES, functions=(replace(limited, dynamic=False),)), "recompile-limit")
     assert fixed.text.endswith("The program compiles with dynamic=False: without it, one graph takes all sizes")
@@ -168,7 +168,7 @@ def test_slow_guards_have_their_number() -> None:
             "skipping cudagraphs due to multiple devices: cpu, cuda:0",
             "the graph has tensors on several devices (cpu, cuda:0)",
         ),
-        ("skipping cudagraphs due to incompatible op aten.foo", "CUDA graphs do not take aten.foo"),
+        ("skipping cudagraphs due to incompatible op aten.foo", "CUDA graphs cannot hold aten.foo"),
         ("skipping cudagraphs due to something new", "something new"),
     ],
 )

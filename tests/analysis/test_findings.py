@@ -234,7 +234,7 @@ def test_what_a_cut_off_leaves_out_is_counted_with_what_it_could_save() -> None:
     whole_s = run.program.step_time_s if run.program else 0.0
     assert len(found.kernels) == len(far) - 8 and len(gains) == 8 and max(gains) < 0.0005 * whole_s
     assert found.text.endswith(
-        "tunes them. Left out are 8 more, because each could save less than 0.05% of a step: "
+        "tunes them. 8 more kernels are left out, because each could save less than 0.05% of a step: "
         f"{units.seconds(sum(gains))} ({sum(gains) / whole_s:.1%}) together"
     )
 
@@ -253,7 +253,7 @@ def test_one_kernel_that_a_cut_off_leaves_out_is_told(kind: str, fields: dict[st
     small = change(module.kernels[-1], name="small", gain_limit_s=1e-7)
     both = replace(run, modules=(replace(module, kernels=(*module.kernels, small)),))
     text = the(both, kind).text
-    assert text.endswith(". Left out is 1 more, because it could save less than 0.05% of the whole time")
+    assert text.endswith(". 1 more kernel is left out, because it could save less than 0.05% of the whole time")
     assert [place.name for place in the(both, kind).kernels] == [module.kernels[-1].name]
 
 
@@ -352,7 +352,7 @@ def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     run = with_kernel(**seed)
     found = the(run, "copied-addends")
     assert found.text == (
-        "aten.addmm calls copy what they add into their output before the product, 12 times per iteration, 1.00 ms "
+        "aten.addmm calls copy their addend into their output before the product, 12 times per iteration, 1.00 ms "
         "(16.4%): cuBLAS adds to the output; try mode='max-autotune-no-cudagraphs', whose Triton products read the "
         "addend in place"
     )

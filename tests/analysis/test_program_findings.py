@@ -224,7 +224,7 @@ def test_advice_about_eager_parts_can_be_followed() -> None:
 
 
 def test_waiting_has_its_line() -> None:
-    assert "around synchronisations at project/train.py:47," in the(step_runs.transformer(), "synchronisations").text
+    assert "around synchronisations at project/train.py:47:" in the(step_runs.transformer(), "synchronisations").text
     two = [Part(IDLE, SYNCHRONISING, 1, 1e-3, 0, source=step_runs.line(n)) for n in (3, 5)]
     text = the(with_parts(two), "synchronisations").text
     assert "project/train.py:3 1.00 ms (10.0%) and project/train.py:5 1.00 ms (10.0%)" in text
@@ -488,14 +488,15 @@ def test_what_limits_the_figures() -> None:
     program = run.program
     assert program is not None
     loose = with_program(run, ranks=(replace(program.ranks[0], tied_share=0.97),))
-    assert the(loose, "untied").text.startswith("3.0% of the compiled graphs' device time")
+    assert the(loose, "untied").text.startswith("for 3.0% of the compiled graphs' device time")
     assert "untied" not in kinds(run)
 
 
 def test_collectives_and_uneven_ranks() -> None:
     run = step_runs.distributed()
     assert the(run, "collectives").text.startswith(
-        "collectives take 1.40 ms (17.5%) of a step exposed, and 2.60 ms behind computation: start"
+        "collectives take 1.40 ms (17.5%) of a step exposed (while nothing is computed), and 2.60 ms beside "
+        "computation: start"
     )
     assert the(run, "uneven-ranks").text == (
         "rank 0 waits for rank 1: exposed collectives take 2.80 ms of the step of rank 0, and 1.40 ms of the step of "
@@ -520,7 +521,7 @@ def test_a_rank_that_is_awaited_for_its_host_is_not_told_to_work_less() -> None:
     assert the(run, "uneven-ranks").text == (
         "rank 1 waits for rank 0: exposed collectives take 8.00 ms of the step of rank 1, and 0.500 ms of the step of "
         "rank 0, whose device works 2.00 ms and is idle 7.50 ms: the host of rank 0 is late, not its device; because "
-        "rank 1 waits, the time of its own host is not known"
+        "rank 1 waits, the time of the host of rank 1 is not known"
     )
     assert the(of_ranks(awaited, [work, waits], awaited), "uneven-ranks").text.startswith(
         "rank 1 waits for rank 0: exposed"
@@ -548,8 +549,8 @@ def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
     text = the(with_parts([gradients, loss, others], step_s=10e-3), "eager-operators").text
     assert text.startswith("eager operators take 3.40 ms (34.0%) of a step, most of all aten.to 10.0%")
     assert "other eager" not in text and text.endswith(
-        "compile the function that calls them; 2.00 ms of it gathers gradients or parameters (AccumulateGrad) and "
-        "stays eager"
+        "compile the function that calls them; 2.00 ms of this time gathers gradients or parameters "
+        "(AccumulateGrad), and stays eager"
     )
     assert "eager-operators" not in kinds(with_parts([gradients, others], step_s=10e-3))
     line = replace(step_runs.line(7), code="loss = F.cross_entropy(model(x).float(), y)")
@@ -557,7 +558,7 @@ def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
     assert ours.endswith("compile the loss together with the model"), "a conversion on the loss's line is of the loss"
     theirs = replace(step_runs.line(7), file="/usr/lib/python3/site-packages/accelerate/accelerator.py")
     packaged = the(with_parts([replace(loss, source=theirs), others], step_s=10e-3), "eager-operators").text
-    assert packaged.endswith("which is in a package: inductor-bench optimize tries that without a change of its file")
+    assert packaged.endswith("which is in an installed package: inductor-bench optimize tries this without changing the package")
 
 
 def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
@@ -567,7 +568,7 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     run = step_runs.host_paced()
     slow = tuple(step_runs.in_step(module, 1, 0.5) for module in run.modules)
     assert (
-        "what differs there was not measured" in the(step_runs.of_step(replace(run, modules=slow)), "alone-more").text
+        "the cause was not measured" in the(step_runs.of_step(replace(run, modules=slow)), "alone-more").text
     )
     small = change(run.modules[0].kernels[0], moved_bytes=1e6, step_calls=4, step_time_s=1.0)
     cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
@@ -692,7 +693,7 @@ def test_a_wait_that_makes_the_host_late_is_reported_if_the_step_is_shorter_with
         ]
         assert [one.level for one in found] == ([level] if level else [])
     assert "waits for the device at project/train.py:41, and launches the next work too late" in unknown.text
-    assert unknown.text.endswith("read what is only reported less often, or after the next step is launched")
+    assert unknown.text.endswith("Read what is only reported less often, or after the next step is launched")
 
 
 def test_a_reduction_in_each_of_several_backward_passes_may_be_one() -> None:

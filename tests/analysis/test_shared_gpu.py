@@ -97,7 +97,7 @@ def test_the_first_line_says_neither_who_sets_the_pace_nor_what_could_be_saved()
     lead = write_first_line(step_runs.shared())
     assert lead is not None and lead.text.endswith(
         "GPU shared with another program, busy 76% with this one: backward 41%, forward 21%, SGD 14%, idle or "
-        "another's 24% (4.80 ms)"
+        "used by others 24% (4.80 ms)"
     )
     (again,) = next_commands(step_runs.shared(), "RUN")
     assert again.command == "inductor-bench breakdown host-paced.py"
@@ -113,7 +113,7 @@ def test_a_step_that_was_not_profiled_says_it_too() -> None:
 @pytest.mark.parametrize("document", [run_document, make_answer_document])
 def test_the_screen_says_it_once_right_below_the_first_line(document: Callable[[Run], Document]) -> None:
     text = " ".join(render_markdown(document(step_runs.shared())).split())
-    lead, _, rest = text.partition("idle or another's 24% (4.80 ms)")
+    lead, _, rest = text.partition("idle or used by others 24% (4.80 ms)")
     assert lead and rest.lstrip(".* ").startswith("Another process used the GPU during these steps (python, pid 1234")
     assert text.count("pid 1234") == 1
     assert "pid 1234" not in render_markdown(document(step_runs.host_paced()))

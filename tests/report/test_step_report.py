@@ -110,13 +110,13 @@ def test_graphs_and_kernels_are_in_the_currency_of_the_step() -> None:
     assert "calls and time in a step of 30.0 ms · of step: share of it" in "\n".join(lines)
     kernel = next(line for line in lines if line.startswith(" 1  sm90_xmma_gemm"))
     assert kernel.split()[2:6] == ["48", "8.93", "ms", "29.8%"]
-    assert "Findings   what could win most comes first; shares are of a step of 30.0 ms" in lines
+    assert "Findings   what could save most comes first; shares are of a step of 30.0 ms" in lines
 
 
 def test_a_kernel_far_off_by_itself_has_a_sign() -> None:
     lines = shown(step_runs.decode())
     head = next(line for line in lines if line.lstrip().startswith("#"))
-    said = "alone: a call when its graph runs alone, as a multiple of one in the program"
+    said = "alone: time of a call if its graph runs by itself, divided by its time in the program"
     assert head.split()[-1] == "alone" and said in " ".join(lines)
     assert next(line for line in lines if line.startswith((" 1  sm90", "1  sm90"))).endswith("0.6x")
     assert not any(line.endswith("alone") for line in shown(step_runs.transformer()) if "#" in line)

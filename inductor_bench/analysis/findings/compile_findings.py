@@ -212,14 +212,14 @@ def find_recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
     functions = [one for one in evidence.run.capture.functions if one.reached_limit]
     if not functions:
         return
-    names = join_words([f"{shorten_paths(one.place)} ({one.recompilations} times)" for one in functions], 2)
+    names = join_words([f"{shorten_paths(one.place)} (recompiled {one.recompilations} times)" for one in functions], 2)
     guards = [read_guard(text) for text in evidence.run.capture.recompiles]
     places = {_shorten_place(one.place) for one in functions}
     last = next((guard for guard in reversed(guards) if guard.place in places), None)
     run = "runs" if len(functions) == 1 else "run"
     text = (
         f"Dynamo no longer compiles {names}: {'it' if len(functions) == 1 else 'they'} {run} uncompiled in each call "
-        "for which no graph fits"
+        f"that fits none of {'its' if len(functions) == 1 else 'their'} graphs"
     )
     if last is not None:
         text += f"; the last reason: {last.words}"
@@ -231,7 +231,7 @@ def _name_remedy(functions: list[CompiledFunction], last: Guard | None) -> str:
     if last is not None and last.kind == SIZE and any(one.dynamic is False for one in functions):
         return ". The program compiles with dynamic=False: without it, one graph takes all sizes"
     if last is not None and last.kind == SIZE:
-        return ". torch._dynamo.mark_dynamic(tensor, dimension) makes one graph of all sizes"
+        return ". torch._dynamo.mark_dynamic(tensor, dimension) makes one graph for all sizes"
     return ". Keep that value the same, or pass it as a tensor; torch._dynamo.config.recompile_limit raises the limit"
 
 
@@ -256,7 +256,7 @@ def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     if times.get(LAUNCHING, 0.0) > time_s and spared:
         return
     most = max(run.capture.functions, key=lambda one: one.guards, default=None)
-    many = f"; {shorten_paths(most.place)} has {most.guards:,}" if most is not None and most.guards else ""
+    many = f"; {shorten_paths(most.place)} has {most.guards:,} guards" if most is not None and most.guards else ""
     backward = {module.slug for module in run.modules if module.role == "backward"}
     checked = {part.graph: part.label for part in list_parts(run, GRAPH) if part.graph and part.graph not in backward}
     calls = sum(part.calls for part in list_parts(run, GRAPH) if part.graph not in backward)
@@ -295,15 +295,15 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"dynamic shapes|dynamic shape operators|unbacked|symint", re.IGNORECASE),
-        "sizes are symbols{where}: fix them (dynamic=False, padded batches), or give symbols to the host's part only",
+        "sizes are symbolic{where}: fix them (dynamic=False, padded batches), or use symbolic sizes only on the host",
     ),
     (
         re.compile(r"incompatible op[s ]*\(?(?P<what>[\w.:]+)?"),
-        "CUDA graphs do not take {what}{where}: leave it outside of the graph",
+        "CUDA graphs cannot hold {what}{where}: leave it outside of the graph",
     ),
     (
         re.compile(r"deterministic index put|Deterministic index put"),
-        "deterministic algorithms are on, and CUDA graphs do not take their index_put_",
+        "deterministic algorithms are on, and CUDA graphs cannot hold their index_put_",
     ),
     (
         re.compile(r"complex memory overlap"),
@@ -311,7 +311,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"control flow|conditional|cond\b|while_loop"),
-        "the graph decides by a tensor's values what runs{where}",
+        "a tensor's values decide which operators of the graph run{where}",
     ),
 )
 _LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .+\n *(?P<code>.*)')
@@ -439,10 +439,12 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     text += f": compile the {what}"
     sources = [part.source for part in named[:MOST_OPERATORS] if part.source]
     if sources and all(source.is_installed for source in sources):
-        text += ", which is in a package: inductor-bench optimize tries that without a change of its file"
+        text += ", which is in an installed package: inductor-bench optimize tries this without changing the package"
     if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
         largest = wrapped[0].label
-        text += f"; {units.seconds(wrapped_s)} of it gathers gradients or parameters ({largest}) and stays eager"
+        text += (
+            f"; {units.seconds(wrapped_s)} of this time gathers gradients or parameters ({largest}), and stays eager"
+        )
     changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
     assumed = Assumption(parts=tuple(parts), idle=tuple(dispatched))
     yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)

@@ -110,7 +110,7 @@ def find_disturbed_step(run: Run) -> str:
         if load.delayed_share < DELAYED or load.others_share < OTHERS:
             return ""
         why = (
-            f"while the steps were timed, other processes had {units.whole_percent(load.others_share)} of the time of "
+            f"while the steps were timed, other processes used {units.whole_percent(load.others_share)} of the time of "
             f"{plural(load.cores, 'core')}, and the program waited for a core "
             f"{units.whole_percent(load.delayed_share)} of its time"
         )
@@ -270,9 +270,8 @@ def find_shared_gpu(evidence: RunEvidence) -> Iterator[Finding]:
     whose = "their" if len(program.others.processes) > 1 else "its"
     text = (
         f"{describe_other_work(program.others, 'these steps')}: idle time may be {whose} "
-        "work, and kernels may take longer "
-        "than alone, so no saving is simulated, and there is no advice against idle time. Measure again when the GPU "
-        "is free"
+        "work, and kernels may take longer than without it. So no saving is simulated, and there is no advice against "
+        "idle time. Measure again when the GPU is free"
     )
     yield Finding("shared-gpu", text, level=CAUTION)
 
@@ -318,8 +317,9 @@ def find_kernels_beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
     takes, runs = ("takes", "runs") if len(faster) == 1 else ("take", "run")
     text = (
         f"{plural(len(faster), 'kernel')}, which {takes} {evidence.whole.format(time_s)}, {runs} faster than the "
-        f"measured peaks, by up to {units.whole_percent(most - 1)}: the peaks are too low, and no share of them and no "
-        "gain limit is given. Measure them again (inductor-bench doctor --remeasure), and break the program down again"
+        f"measured peaks, by up to {units.whole_percent(most - 1)}: these peaks are too low, so the report "
+        "gives no share of peak and no gain limit. Measure the peaks again (inductor-bench doctor --remeasure), "
+        "and break the program down again"
     )
     yield Finding("beyond-peaks", text, kernels=tuple(row.place for row, _ in faster), level=CAUTION)
 
@@ -334,7 +334,7 @@ def find_busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that took longer under the profiler than their graph took without it."""
     if evidence.in_step:
         return
-    text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
+    text = "kernels took longer under the profiler than their graph took without it ({}): shares are of the longer time"
     yield from _combine(evidence.run, "busy-over-wall", _describe_busy_over_wall, text, CAUTION)
 
 
@@ -354,7 +354,10 @@ def find_few_samples(evidence: RunEvidence) -> Iterator[Finding]:
 
 def find_profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs in which the profiler slowed the host."""
-    text = "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled"
+    text = (
+        "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall times are from runs "
+        "without the profiler"
+    )
     yield from _combine(evidence.run, "profiler-overhead", _describe_slowed, text, NOTE)
 
 

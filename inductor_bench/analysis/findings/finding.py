@@ -341,9 +341,9 @@ def worth_naming(evidence: RunEvidence, rows: Rows) -> tuple[Rows, str]:
         return named, ""
     each = f"less than {100 * LEAST_GAIN:g}% of {'a step' if evidence.in_step else 'the whole time'}"
     if len(others) == 1:
-        return named, f". Left out is 1 more, because it could save {each}"
+        return named, f". 1 more kernel is left out, because it could save {each}"
     together = evidence.whole.format(sum_gain_limits(others))
-    return named, f". Left out are {len(others)} more, because each could save {each}: {together} together"
+    return named, f". {len(others)} more kernels are left out, because each could save {each}: {together} together"
 
 
 def is_layout_copy(kernel: Kernel) -> bool:

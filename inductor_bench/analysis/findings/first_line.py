@@ -70,7 +70,7 @@ def write_step_headline(run: Run) -> Finding | None:
     if program.others is not None:
         text = f"{lead}: GPU shared with another program, busy {units.whole_percent(busy)} with this one: "
         rest = (
-            f"idle or another's {units.whole_percent(compute_idle_share(run))} ({_describe_graph_idle_time(run)})"
+            f"idle or used by others {units.whole_percent(compute_idle_share(run))} ({_describe_graph_idle_time(run)})"
             if idle
             else ""
         )

@@ -98,7 +98,7 @@ def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     calls = sum(row.cost.calls for row in rows)
     per = "step" if evidence.in_step else "iteration"
     text = (
-        f"{operators} calls copy what they add into their output before the product, {units.count(calls)} times per "
+        f"{operators} calls copy their addend into their output before the product, {units.count(calls)} times per "
         f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
     )
     if not is_max_autotuned(evidence.run, rows):
@@ -321,7 +321,7 @@ def find_short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     if calls >= 20 and whole.part(time_of(short)) >= SHORT_TIME:
         text = (
             f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
-            "together: fewer and larger ones would help, tuning them would not"
+            "together: fewer and larger kernels would help, tuned kernels would not"
         )
         yield make_finding("short-kernels", text, short, saves_s=assume_without_kernel)
 
@@ -429,7 +429,10 @@ def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports modules that only one of the two captures found."""
     run = evidence.run
     if run.capture.disagreement:
-        text = f"the printed module lines and the structured trace disagree: {run.capture.disagreement}"
+        text = (
+            "the printed `Compiled module path:` lines and the structured trace name different modules: "
+            f"{run.capture.disagreement}"
+        )
         yield Finding("capture", text, level=CAUTION)
 
 

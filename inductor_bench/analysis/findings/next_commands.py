@@ -218,9 +218,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     if any(retune.switch == CUDNN_SEARCH for retune in winners) and (
         command := write_modes_command(run, CUDNN_BENCHMARK)
     ):
-        yield NextCommand(
-            command, "measures cuDNN's search for algorithms on the step; apply does not make this setting"
-        )
+        yield NextCommand(command, "measures cuDNN's search for algorithms on the step; apply does not switch it on")
     cannot_be_proven = any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures)
     if cannot_be_proven or all(retune.row.left_to_user for retune in winners):
         return

@@ -148,9 +148,9 @@ def find_unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
     if rates and peak:
         low, high = units.whole_percent(min(rates) / peak), units.whole_percent(max(rates) / peak)
         text += f", at {low if low == high else f'{low} to {high}'} of the peak"
-        text += f"; aligned ones of this run reach {units.whole_percent(aligned / peak)}" if aligned else ""
+        text += f"; aligned products of this run reach {units.whole_percent(aligned / peak)}" if aligned else ""
     grown = [f"{side} to {-(-side // step) * step}" for side in sides]
-    text += f": change {join_words(grown, 3)} in the model, or a multiple of 64"
+    text += f": in the model change {join_words(grown, 3)}, or to a multiple of 64"
     saved = {id(one): one.time_s * (1 - one.rate / aligned) if aligned and one.rate else one.time_s / 2 for one in slow}
 
     def saved_s(row: CostedKernel) -> float:
@@ -224,7 +224,7 @@ def find_small_products(evidence: RunEvidence) -> Iterator[Finding]:
     )
     enough = _compute_rows_at_roofs(evidence, small[0])
     if enough and enough > most:
-        text += f"; according to the roofs, a batch of up to about {enough} rows takes as long"
+        text += f"; according to the measured peaks, a batch of up to about {enough} rows takes the same time"
 
     def saved_s(row: CostedKernel) -> float:
         share = 1 - most / enough if enough and enough > most else 0.0
@@ -436,7 +436,7 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     if is_sdpa:
         text += (
             f": no fused kernel of {_SDPA} took its arguments (mask, head size, type, dropout). With other arguments "
-            "it is one kernel; torch.nn.attention.sdpa_kernel with a single backend says what it refuses"
+            "it is one kernel; torch.nn.attention.sdpa_kernel with a single backend says why this backend refuses them"
         )
         if types == ["float32"] and any(row.kernel.work.dtype in HALF for row in evidence.critical_rows):
             text += (

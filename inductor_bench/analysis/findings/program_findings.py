@@ -110,15 +110,15 @@ def find_synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
         known = list(dict.fromkeys([line for line, _ in lines] + [name_line(one.source) for one in waits]))
     where = f" at {join_words(known, MOST_LINES)}" if known else ""
     text = (
-        f"the device is idle for {format_share(run, time_s)} of a step around synchronisations{where}, until the host "
-        "has the device's result and launches more"
+        f"the device is idle for {format_share(run, time_s)} of a step around synchronisations{where}: the host waits "
+        "for a result of the device before it launches more work"
     )
     if time_s < least_s:
         text = f"the host waits for the device{where}, and launches the next work too late"
     sources = [source for source in (*(one.source for one in parts), *(one.source for one in waits)) if source]
     reports = bool(sources) and all(_REPORTS.search(source.code) for source in sources)
     if reports:
-        text += ": read what is only reported less often, or after the next step is launched"
+        text += ". Read what is only reported less often, or after the next step is launched"
     beside = _describe_lines(run, {name_line(source) for source in sources}) if reports else []
     changes = tuple(ProgramChange("line", "synchronisation", "", source) for source in sources)
     idle = (*parts, *map(_wait_part, waits), *(part for part in beside if part.kind == IDLE))
@@ -152,7 +152,7 @@ def find_allocations(evidence: RunEvidence) -> Iterator[Finding]:
     emptied = [part for part in parts if "empty_cache" in part.function and part.source is not None]
     changes = (ProgramChange("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
     if emptied:
-        text += f": empty_cache at {name_line(emptied[0].source)} gives back what the next step asks for again"
+        text += f": empty_cache at {name_line(emptied[0].source)} gives back memory that the next step asks for again"
         changes = (ProgramChange("line", "empty_cache", "", emptied[0].source),)
     else:
         lines = list(dict.fromkeys(name_line(part.source) for part in parts if part.source))
@@ -242,8 +242,8 @@ def find_gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("kernel-gaps", text, gain_s=time_s, assumed=Assumption(gaps=True))
     else:
         text += (
-            f". A device needs at most {units.seconds(LONGEST_GAP_S)} from one kernel to the next; what it did in the "
-            "rest of the time was not measured, and may be work of other programs"
+            f". A device needs at most {units.seconds(LONGEST_GAP_S)} from one kernel to the next; what the device "
+            "did in the rest of the time was not measured, and may be work of other programs"
         )
         yield Finding("kernel-gaps", text, level=NOTE, gain_s=time_s)
 
@@ -303,7 +303,7 @@ def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     details = f", {units.count(sum(find_graph_use(run, module).launches for module in faster))} launches a step"
     if measured:
         times = join_words([replay_words(module) for module in measured], MOST_NAMED)
-        details = f": as one CUDA graph a call takes, by itself, {times}"
+        details = f": run by itself as one CUDA graph, a call takes {times}"
     are = "is" if len(faster) == 1 else "are"
     text = (
         f"the host sets the pace, and {join_labels(faster)} {are} launched kernel by kernel{details}: try "
@@ -396,7 +396,7 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
     )
     program = find_step(evidence.run)
     if program is not None and program.step_source != PATTERN and not evidence.run.request.eager:
-        text += ". --eager also times the steps without compilation, and says when it has paid off"
+        text += ". --eager also times the steps without compilation, and says when compilation has paid off"
     yield Finding("compile-time", text, level=NOTE)
 
 

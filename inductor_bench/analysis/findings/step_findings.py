@@ -106,7 +106,8 @@ def find_busy_step(evidence: RunEvidence) -> Iterator[Finding]:
     where = f" ({again})" if again else ""
     step = "the step, which was timed shortly before, may take less on an idle machine"
     if (known := find_step_load(run)) is not None:
-        step = f"while the step was timed, the program waited {units.whole_percent(known.delayed_share)} of its time"
+        share = units.whole_percent(known.delayed_share)
+        step = f"while the step was timed, the program waited for a core {share} of its time"
     text = f"{load_words(load)} when the modules ran by themselves: {step}. {MEASURE_AGAIN}{where}"
     yield Finding("busy-step", text, level=CAUTION)
 
@@ -129,7 +130,7 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"the timed steps are of {len(kinds)} kinds: {join_words(kinds)}; {figures}"
     elif len(groups) == 2:
         words = " and ".join(f"{len(one)} of about {units.seconds(statistics.median(one))}" for one in groups)
-        text = f"the timed steps come in groups, {words}; the figures are means over both"
+        text = f"the timed steps come in groups, {words}; the figures are means over both groups"
     elif abs(change) >= DRIFT:
         third = len(times) // 3
         first, last = (statistics.median(some) for some in (times[:third], times[-third:]))
@@ -195,9 +196,10 @@ def find_other_steps(evidence: RunEvidence) -> Iterator[Finding]:
     for one in program.other_steps if program else ():
         labels = {module.slug: module.label for module in evidence.run.modules}
         named = join_words([labels[slug] for slug in one.graphs if slug in labels]) or "no graph"
+        median = " in the median" if one.count > 1 else ""
         text = (
-            f"{plural(one.count, 'step')} beside the timed ones ran other calls ({named}) and took "
-            f"{units.seconds(one.time_s)}: the figures leave {'it' if one.count == 1 else 'them'} out"
+            f"{plural(one.count, 'step')} called other graphs than the timed steps ({named}), and took "
+            f"{units.seconds(one.time_s)}{median}: the figures leave {'it' if one.count == 1 else 'them'} out"
         )
         often = program is not None and one.count >= OFTEN * len(program.step_times_s)
         often = often or (share is not None and share >= MUCH_TIME)
@@ -220,7 +222,7 @@ def _find_longer_profile(program: Program) -> Iterator[Finding]:
     if profiled_s >= LONGER_PROFILE * timed_s:
         text = (
             f"profiled steps took {units.seconds(profiled_s)}, {units.whole_percent(profiled_s / timed_s - 1)} longer "
-            "than the timed ones: all parts are scaled down by one factor, and parts with many short operators may be "
+            "than the timed steps: all parts are scaled down by one factor, and parts with many short operators may be "
             "too large"
         )
         yield Finding("longer-profile", text, level=CAUTION)
@@ -239,7 +241,7 @@ def find_uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
     tied = [rank.tied_share for rank in program.ranks if rank.tied_share is not None]
     if tied and min(tied) < 1 - UNTIED:
         text = (
-            f"{units.percent(1 - min(tied))} of the compiled graphs' device time could not be tied to a kernel: the "
+            f"for {units.percent(1 - min(tied))} of the compiled graphs' device time the kernel is not known: the "
             "kernels' times in the step are lower bounds"
         )
         yield Finding("untied", text, level=CAUTION)
@@ -269,8 +271,8 @@ def find_collectives(evidence: RunEvidence) -> Iterator[Finding]:
     exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
     if exposed + hidden < LEAST_SHARE * evidence.whole.time_s:
         return
-    text = f"collectives take {format_share(run, exposed)} of a step exposed"
-    text += f", and {units.seconds(hidden)} behind computation"
+    text = f"collectives take {format_share(run, exposed)} of a step exposed (while nothing is computed)"
+    text += f", and {units.seconds(hidden)} beside computation"
     matters = exposed >= EXPOSED * evidence.whole.time_s
     if matters:
         text += f": {_advise_earlier_start(run, exposed / (exposed + hidden))}"
@@ -292,7 +294,7 @@ def _advise_earlier_start(run: Run, exposed_share: float) -> str:
     if round(reduced) == 1 and exposed_share >= ALONE:
         return (
             "all gradients are reduced at once, after the backward: a smaller bucket_cap_mb of "
-            "DistributedDataParallel lets the first buckets be reduced beside it"
+            "DistributedDataParallel lets the first buckets be reduced during the backward"
         )
     return "start them earlier or in larger buckets, or let more work run beside them"
 
@@ -350,7 +352,7 @@ def _explain_uneven_ranks(awaited: RankSteps, waiting: RankSteps, longer_s: floa
     if host_s >= MAIN * longer_s:
         return (
             f"whose device works {works} and is idle {idle}: the host of {last} is late, not its device; because "
-            f"{first} waits, the time of its own host is not known"
+            f"{first} waits, the time of the host of {first} is not known"
         )
     return f"whose device works {works} and is idle {idle}"
 
@@ -388,12 +390,14 @@ def _explain_difference(rows: Rows, evidence: RunEvidence, how: str) -> str:
     if are_delayed(evidence.run):
         return "how long each kernel waited for a core was not measured"
     if all(row.module.dynamic for row in rows):
-        return "its sizes are symbolic: alone it runs with the sizes of its first compilation, not of the step"
+        return (
+            "its sizes are symbolic: alone it runs with the sizes of its first compilation, not with those of the step"
+        )
     if how == "less" and _fits(first, peaks):
         size = units.size((peaks.cache_bytes if peaks else None) or 0)
         cache = first.device.words.whole_cache
         return f"the data of a call fits into {cache} ({size}), and stays there between runs of the graph alone"
-    return "what differs there was not measured"
+    return "the cause was not measured"
 
 
 def _fits(row: CostedKernel, peaks: Peaks | None) -> bool:
@@ -459,7 +463,7 @@ def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     elif WORKERS in functions:
         advice = "more num_workers, or less work between the batches of its workers"
     else:
-        advice = "the step's thread loads it by itself: num_workers=1 or more loads it beside the step"
+        advice = "the thread that runs the steps loads the data: num_workers=1 or more loads it in other processes"
     if (threads := _count_threads_on_all_cores(run)) and WORKERS not in functions:
         advice = (
             "prepare the batches beforehand; workers of the DataLoader would take cores from the step, which "
@@ -488,7 +492,7 @@ def find_cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
     if time_s and not runs_on_host(run):
         text = (
             f"the device is idle for {format_share(run, time_s)} of a step while the host computes operators on the CPU"
-            f"{describe_spots(run, (CPU_OPERATORS,))}: compute them on the device, or beside the step"
+            f"{describe_spots(run, (CPU_OPERATORS,))}: compute them on the device, or in another thread"
         )
         assumed = Assumption(idle=list_idle_parts(run, CPU_OPERATORS))
         yield Finding("cpu-operators", text, gain_s=time_s, assumed=assumed)
@@ -501,7 +505,7 @@ def find_host_waits(evidence: RunEvidence) -> Iterator[Finding]:
         time_s = _time_of(evidence, label)
         if time_s:
             text = f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the host is {label}"
-            text += f"{describe_spots(run, (label,))}: do it beside the step"
+            text += f"{describe_spots(run, (label,))}: let another thread or process do this"
             assumed = Assumption(idle=list_idle_parts(run, label))
             yield Finding("host-waits", text, gain_s=time_s, assumed=assumed, about=label)
 
@@ -513,9 +517,8 @@ def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
     if time_s:
         text = (
             f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while Python collects garbage"
-            f"{describe_spots(run, (COLLECTING,))}: gc.freeze() after the start, or "
-            "gc.disable(), and gc.collect() when it "
-            "costs no time"
+            f"{describe_spots(run, (COLLECTING,))}: call gc.freeze() after the start, or "
+            "gc.disable(), and gc.collect() when it costs no time"
         )
         assumed = Assumption(idle=list_idle_parts(run, COLLECTING))
         yield Finding("garbage-collection", text, gain_s=time_s, assumed=assumed)
@@ -540,7 +543,7 @@ def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
             f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the "
             f"host runs {_describe_places(parts)}"
         )
-        text += ": shorten it, call it less often, or run it beside the step"
+        text += ": shorten this function, call it less often, or run it in another thread"
         changes = (ProgramChange("line", "host", "", parts[0].source),)
         assumed = Assumption(idle=tuple(parts))
         yield Finding("host-python", text, gain_s=time_s, assumed=assumed, changes=changes, about=" ".join(place))

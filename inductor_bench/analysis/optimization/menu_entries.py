@@ -200,7 +200,7 @@ CONFIGS = "docs: torch._inductor.config"
 REDUCTION_OPTIONS: tuple[tuple[str, str, dict[str, object], str], ...] = (
     (
         "no-mix-order-reduction",
-        "reductions over rows and columns in kernels of their own",
+        "reductions over rows and columns in separate kernels",
         {"triton__mix_order_reduction": False},
         "",
     ),
@@ -255,7 +255,7 @@ MENU = (
         "the optimizer's launches",
         lambda facts: facts.optimizer,
         _needs_optimizer,
-        "it needs as much further memory as the parameters",
+        "it needs as much more memory as the parameters take",
         "https://docs.pytorch.org/docs/stable/optim.html",
     ),
     MenuEntry(
@@ -267,7 +267,7 @@ MENU = (
         "the optimizer's launches and passes over the parameters",
         lambda facts: facts.optimizer,
         _needs_optimizer,
-        "a learning rate that the program sets as a number in each step, for which it compiles again",
+        "a learning rate that the program sets as a number in each step, for which torch compiles again",
         "https://docs.pytorch.org/tutorials/recipes/compiling_optimizer.html",
     ),
     *(
@@ -373,7 +373,7 @@ MENU = (
         "products of unaligned widths",
         _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
-        "copies that cost more than the product wins",
+        "copies that cost more time than the product saves",
         CONFIGS,
     ),
     MenuEntry(

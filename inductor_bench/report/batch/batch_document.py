@@ -472,7 +472,7 @@ def _list_next_commands(view: BatchView, folder: Path) -> Iterator[Block]:
         best = max(gain, key=lambda group: group.gain_limit_s or 0.0)
         place = next(summary.model.model.run for summary in view.models if summary.name == best.model)
         run = shlex.quote(f"{folder / (place or '')}#{best.name}")
-        why = "the kernel that could win most, by itself"
+        why = "the kernel that could save most, by itself"
         yield Commands(((f"inductor-bench kernel {run}", why),), on=On.TERMINAL)
 
 

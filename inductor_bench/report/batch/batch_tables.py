@@ -154,7 +154,7 @@ _GRAPHS: Mapping[str, Field] = {
     "busy_share": Field(NUMBER, "share of its time in which the device worked"),
     "launches": Field(NUMBER, "launches in one step or iteration"),
     "kernels": Field(WHOLE, "number of different kernels", lambda graph: len(graph.kernels)),
-    "waits_for_host": Field(YES_NO, "the GPU mostly waits, so faster kernels win little", waits_for_host),
+    "waits_for_host": Field(YES_NO, "the GPU mostly waits, so faster kernels save little", waits_for_host),
 }
 _CATEGORIES: Mapping[str, Field] = {
     "category": Field(TEXT, "as in kernels; idle is the time outside them"),

@@ -38,7 +38,7 @@ def describe_making(run: Run) -> Sentence:
 
 MOST_SHAPES, MOST_GRAPHS = 6, 3
 MIDDLE = "middle half"
-IDLE_MEANS = "In idle time the device waits for the host, which does what stands behind the colon."
+IDLE_MEANS = "In idle time the device waits for the host; the colon is followed by what the host does."
 
 
 def describe_product_type(run: Run) -> str:

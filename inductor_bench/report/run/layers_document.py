@@ -53,10 +53,12 @@ DEEPEST = 12
 SEEN = 1 / 1500
 """The share of an icicle's width below which a node is not drawn."""
 
-DIVIDED = "divided: in kernels that several layers share, whose time is divided by the elements that each one touches"
+DIVIDED = "divided: time of kernels that several layers share, in proportion to the elements that each layer touches"
 FLOP_HINT = "FLOPs of matrix products, convolutions and attention in a step, divided by all of the layer's time"
 PEAK_HINT = "the time of these FLOPs at the measured peak of their type, as a share of all of the layer's time: its MFU"
-BYTES_HINT = "the least that the kernels read and write, divided by all of the layer's time; caches can serve it"
+BYTES_HINT = (
+    "the fewest bytes that the kernels must move, divided by all of the layer's time; some may come from caches"
+)
 SHARE = "of all"
 AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type, are unknown"
 """Stands before a sum of which a part is unknown."""

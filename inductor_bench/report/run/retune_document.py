@@ -38,8 +38,8 @@ MOST_PROBLEMS = 4
 MOST_CANDIDATES = 12
 
 PROJECTION = (
-    "saves: a projection, the time in the model times what the file won by itself, cold; what is not surely faster "
-    "counts as nothing"
+    "saves: a projection, the kernel's time in the model times the share that its file saved by itself, cold; 0 if not "
+    "reliably faster"
 )
 
 
@@ -69,12 +69,12 @@ def describe_left_savings(left_s: float) -> str:
 
 
 def describe_cautions(summary: RetuneSummary) -> str:
-    """``2 were measured poorly, as: the machine is busy``; empty where no measurement has a caution."""
+    """``2 were measured poorly: the machine is busy``; empty where no measurement has a caution."""
     if not summary.cautions:
         return ""
     count = len(summary.cautions)
     first, _, _ = names.clean(summary.cautions[0]).partition("; ")
-    return f"{count} {'were' if count > 1 else 'was'} measured poorly, as: {first}"
+    return f"{count} {'were' if count > 1 else 'was'} measured poorly: {first}"
 
 
 def describe_known_tunings(run: Run) -> str:

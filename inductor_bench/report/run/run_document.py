@@ -96,7 +96,7 @@ PLOT_TITLES = {
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
 }
-RUN_ALONE = "alone: run by itself, not in a step; busy: the device's share of that wall time"
+RUN_ALONE = "alone: run by itself, not in a step; busy: share of that time in which the device works"
 TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
 TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-C leaves them out."
 NEXT_TO_COME = "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out."
@@ -304,7 +304,7 @@ def _make_findings_section(
     said = [_make_finding_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
-    first = "what is proven comes first, then what could win most" if proven else "what could win most comes first"
+    first = "what is proven comes first, then what could save most" if proven else "what could save most comes first"
     section = Section(
         "Findings",
         (

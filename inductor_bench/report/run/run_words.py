@@ -115,7 +115,7 @@ def name_idle_time(module: ModuleRecord) -> str:
     return find_device(module.device).words.outside
 
 
-ALONE = "alone: a call when its graph runs alone, as a multiple of one in the program; shown if over 25% off"
+ALONE = "alone: time of a call if its graph runs by itself, divided by its time in the program; shown if over 25% off"
 
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
@@ -249,7 +249,7 @@ def write_kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection
     if run.peaks is None:
         return lines
     if "step saves" in columns and is_simulated(run):
-        lines[0] += " · step saves: at that peak, simulated; in brackets once the host is faster"
+        lines[0] += " · step saves: at that peak, simulated; in brackets: once the host is faster"
     elif "gain limit" in columns:
         lines[0] += " · gain limit: upper bound, at that peak"
     bounds = {entry.kernel.roof.bound for entry in shown}

@@ -290,8 +290,8 @@ class Profiling:
     def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ModuleMeasurement:
         if not source.has_harness:
             raise InductorBenchError(
-                "the module carries no harness to run it with",
-                "capture the program itself (inductor-bench breakdown script.py), which writes modules with one",
+                "the module has no benchmark harness, so it cannot run by itself",
+                "break the program itself down (inductor-bench breakdown script.py): its modules have a harness",
             )
         kept = self._folder.modules / f"{label.slug}.py"
         text, trace = self._pool.folder / f"{label.slug}.p.txt", self._pool.folder / f"{label.slug}.trace.json"
@@ -342,7 +342,9 @@ class Profiling:
 
     def _harness_note(self, module: FoundModule, details: Details) -> str:
         if module.live_error:
-            return f"a live profile was wanted ({module.live_reason}) but failed: {module.live_error}"
+            return (
+                f"a profile in the program's process was needed ({module.live_reason}) but failed: {module.live_error}"
+            )
         if details.marked:
             return "compiled without marks for the profiler, so C++ kernels are timed from Python, about 1 µs longer"
         return ""

@@ -327,7 +327,7 @@ def _describe_skipped(skipped: Sequence[SkippedFrame]) -> str:
     more = f" and {others} more function{'s' * (others > 1)}" if others else ""
     words = f"Dynamo skips {frame.name} ({shorten_place(frame.place)}){more}"
     if not frame.reason and not frame.cause:
-        return f"{words}: it finds no operation to compile in it"
+        return f"{words}: Dynamo finds no operation to compile there"
     loop = "graph break in a loop" if frame.in_loop else "graph break" if frame.cause else ""
     at = f" at {shorten_place(frame.cause)}" if frame.cause else ""
     return ": ".join(filter(None, [words, f"{loop}{at}", frame.reason]))

@@ -242,7 +242,7 @@ DEFAULT_BATCH_SIZE = 32
 
 STEPLESS = (
     "call torch.compile on the model and run it; or mark each step's end with inductor_bench.step(), to see the steps "
-    "without it"
+    "without compilation"
 )
 """The hint for a program without a compiled graph and without steps."""
 

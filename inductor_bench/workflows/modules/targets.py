@@ -273,7 +273,8 @@ def _list_misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageEr
         )
     if request.output is not None and target.kind == "run":
         yield _make_misplaced_error(
-            "an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both"
+            "an earlier run is analysed in its own folder, and -o names another one",
+            "leave -o out; to keep the earlier result, copy its folder first",
         )
     if request.python is not None and shutil.which(request.python) is None:
         yield UsageError(

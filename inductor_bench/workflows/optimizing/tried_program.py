@@ -444,7 +444,7 @@ def _check(one: CheckedCallable) -> VariantCheck:
     )
 
 
-TOGETHER = "so that its variants do not change together"
+TOGETHER = "so the processes do not change between variants together"
 
 
 def describe_disagreement(tried: Sequence[TriedVariants]) -> str:

@@ -51,7 +51,7 @@ def test_what_would_be_measured_is_listed(
         (".", "is a folder, not a list"),
         ("models.txt --shard 3/2", "is not I/N"),
         ("models.txt --shard half", "is not I/N"),
-        ("models.txt --filter nothing", "none of the 3 models is left"),
+        ("models.txt --filter nothing", "leave none of the 3 models"),
         ("models.txt --device cuda:1", "cuda:1"),
         ("models.txt --jobs 2 --device cpu", "--jobs 2 with 1 device"),
         ("models.txt --devices 7 --device cpu", "there is no GPU 7"),

@@ -197,7 +197,7 @@ def test_shards_are_all_and_none_twice() -> None:
 
 
 def test_a_selection_without_models_is_refused() -> None:
-    with pytest.raises(UsageError, match="none of the 1 models is left"):
+    with pytest.raises(UsageError, match="leave none of the 1 models"):
         select(requests("a"), ("b",), (), None)
     with pytest.raises(UsageError, match="shard 2/2 is empty"):
         select(requests("a"), (), (), (2, 2))

@@ -277,7 +277,7 @@ def test_nothing_is_won_in_a_graph_that_waits(folder: RunFolder, monkeypatch: py
 
 def test_a_poor_measurement_is_said_to_be_one(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run = retune(folder, monkeypatch, Engine(lambda file, method: replace(retuned(file, method), advice=("busy",))))
-    assert "3 were measured poorly, as: busy" in text_of(run)
+    assert "3 were measured poorly: busy" in text_of(run)
     assert retune(folder, monkeypatch, Engine()).retunes[0].row.caution == "busy"
 
 

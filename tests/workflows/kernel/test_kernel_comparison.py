@@ -217,7 +217,7 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
         ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config the second is slower"),
         ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and the config reduces it"),
         ((1.4, "slower"), (1.02, "slower"), "most of the difference is the config"),
-        ((1.0, "same"), (0.8, "faster"), "in the same config the second is faster; its own config cancels this"),
+        ((1.0, "same"), (0.8, "faster"), "in the same config the second is faster; its different config cancels this"),
         ((1.0, "same"), (1.0, "same"), ""),
         ((0.98, "undecided"), (0.8, "faster"), ""),
     ],

@@ -357,7 +357,7 @@ def test_settings_need_no_proof_and_the_hint_has_the_programs_command(
     capsys.readouterr()
     assert main(["apply", str(folder), "--verify", "--", "python", "blocks.py"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "optimize has proven its settings" in said and f"apply {folder} -- python blocks.py" in said
+    assert "optimize has proven the settings" in said and f"apply {folder} -- python blocks.py" in said
 
 
 def test_a_search_without_a_result_runs_no_program(run: Path, program: DrawnProgram) -> None:
