@@ -124,8 +124,8 @@ def test_the_limit_of_recompilations_is_advice_with_the_last_reason() -> None:
     limited = CompiledFunction(GNN, 8, reached_limit=True)
     (found,) = of(captured(*SIZES, functions=(limited,)), "recompile-limit")
     assert found.level == ADVICE and found.text == (
-        "Dynamo no longer compiles project/gnn.py:12 forward (recompiled 8 times): it runs uncompiled in each call that "
-        "fits none of its graphs; the last reason: x has 15 rows instead of the compiled 14. "
+        "Dynamo no longer compiles project/gnn.py:12 forward (recompiled 8 times): it runs uncompiled in each call "
+        "that fits none of its graphs; the last reason: x has 15 rows instead of the compiled 14. "
         "torch._dynamo.mark_dynamic(tensor, dimension) makes one graph for all sizes"
     )
     (fixed,) = of(captured(*SIZES, functions=(replace(limited, dynamic=False),)), "recompile-limit")

@@ -558,7 +558,9 @@ def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
     assert ours.endswith("compile the loss together with the model"), "a conversion on the loss's line is of the loss"
     theirs = replace(step_runs.line(7), file="/usr/lib/python3/site-packages/accelerate/accelerator.py")
     packaged = the(with_parts([replace(loss, source=theirs), others], step_s=10e-3), "eager-operators").text
-    assert packaged.endswith("which is in an installed package: inductor-bench optimize tries this without changing the package")
+    assert packaged.endswith(
+        "which is in an installed package: inductor-bench optimize tries this without changing the package"
+    )
 
 
 def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
@@ -567,9 +569,7 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     assert "take over 25% less time when their graphs run alone than in the program" in found.text
     run = step_runs.host_paced()
     slow = tuple(step_runs.in_step(module, 1, 0.5) for module in run.modules)
-    assert (
-        "the cause was not measured" in the(step_runs.of_step(replace(run, modules=slow)), "alone-more").text
-    )
+    assert "the cause was not measured" in the(step_runs.of_step(replace(run, modules=slow)), "alone-more").text
     small = change(run.modules[0].kernels[0], moved_bytes=1e6, step_calls=4, step_time_s=1.0)
     cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
     assert "the data of a call fits into L2 (" in the(cached, "alone-less").text
