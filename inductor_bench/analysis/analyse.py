@@ -286,7 +286,7 @@ def _list_notes(attributed: AttributedModule, wall: float | None, busy: float) -
     if wall is not None and wall > max(DISTURBED * profiled, profiled + UNSEEN_S):
         notes.append(
             f"without the profiler a run took {wall / profiled:.1f} times as long as with it, so the machine was "
-            f"slower then; {units.seconds(wall - profiled)} of what is shown as idle or host time need not be that"
+            f"slower then; {units.seconds(wall - profiled)} of the time shown as idle or host time may be neither"
         )
     if attributed.trace.truncated or attributed.details.truncated:
         notes.append("the trace is truncated; only complete events are counted")

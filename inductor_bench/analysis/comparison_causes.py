@@ -203,7 +203,7 @@ def _describe_configs(a: SideKernel, b: SideKernel, setting: Setting) -> str:
         words += f", timed side by side in a retune {units.seconds(tuned[0])} and {units.seconds(tuned[1])}"
     repeated = any(config in b.configs for config in a.configs)
     if repeated:
-        return f"{words}; this may be chance: runs of one side chose differently, too"
+        return f"{words}; this may be chance: runs of the same side differ in this config, too"
     if setting.choices:
         return f"{words}; by {join_words([row.name for row in setting.choices])}, or chance"
     if setting.same_compiler:

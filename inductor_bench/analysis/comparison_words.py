@@ -205,7 +205,7 @@ def _explain_nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> It
         programs = [PurePath(side.runs[0].request.target).name for side in (a, b)]
         share = max(_share(a, (match.a for match in equal)), _share(b, (match.b for match in equal)))
         if programs[0] != programs[1] and share < COMMON:
-            same = f"at most {units.whole_percent(share)} of their kernels' time is in kernels of both"
+            same = f"kernels that both have take at most {units.whole_percent(share)} of the kernels' time"
             yield f"A is {programs[0]}, B is {programs[1]}, and {same}: two programs"
         return
     families = [{kernel.kernel.family_id for kernel in side.kernels if kernel.kernel.family_id} for side in (a, b)]
@@ -396,7 +396,7 @@ def _describe_waits(comparison: RunComparison) -> Iterator[str]:
     if new is not None and any(part.verdict == SLOWER for part in idle):
         place = new.detail.partition("in B ")[2]
         more = format_signed(sum(part.delta_s for part in idle))
-        after = f"After that the device waits for the host's next launches: idle {more} in all."
+        after = f"After this wait the device waits for the host's next launches: idle {more} in all."
         yield f"B waits for the device {place}. {after}"
 
 

@@ -445,7 +445,7 @@ def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list
             "are scaled to the unprofiled step"
         )
     if tied is not None and tied < TIED_ENOUGH:
-        notes.append(f"{1 - tied:.1%} of the compiled graphs' device time is not tied to a kernel")
+        notes.append(f"for {1 - tied:.1%} of the compiled graphs' device time the kernel is not known")
     return notes
 
 

@@ -212,12 +212,12 @@ class Obstacle(NamedTuple):
 
 
 SEARCHED = Obstacle(
-    "cuDNN's search for an algorithm: apply does not make this setting",
+    "cuDNN's search for an algorithm: apply does not switch it on",
     "cuDNN's search for an algorithm: torch.backends.cudnn.benchmark = True turns it on, for all convolutions, and "
     "`inductor-bench modes PROGRAM --with cudnn-benchmark` measures it on the step",
 )
 OTHER_THREADS = Obstacle(
-    "another number of threads: apply does not make this setting",
+    "another number of threads: apply does not set it",
     "another number of threads for one library call: torch.set_num_threads sets it for the whole program",
 )
 TIMED_ANEW = Obstacle(*["a CUTLASS kernel, which Inductor uses only after it has timed it"] * 2)

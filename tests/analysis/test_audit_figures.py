@@ -271,7 +271,7 @@ def test_a_wall_time_far_beyond_the_profiled_one_is_not_passed_off_as_idle() -> 
     """A neighbour on the machine made ten times as much of unprofiled runs once, and the host was blamed for it."""
     profiled = described(1e-3).times.profiled_time_s
     (note,) = described(10 * profiled).notes
-    assert "10.0 times" in note and f"{profiled * 9e3:.2f} ms of what is shown as idle" in note
+    assert "10.0 times" in note and f"{profiled * 9e3:.2f} ms of the time shown as idle" in note
 
 
 def test_a_graph_has_the_types_and_shapes_of_its_inputs() -> None:

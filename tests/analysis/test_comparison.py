@@ -119,7 +119,7 @@ def test_several_runs_of_a_side_prove_the_luck_and_measure_the_noise() -> None:
     lucky = pairs.run(pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG))
     usual = pairs.run(longer=1.001)
     found = compare_runs([pairs.run(), usual], [lucky, pairs.run(longer=0.999)])
-    assert "runs of one side chose differently, too" in kernel(found, GELU).detail
+    assert "runs of the same side differ in this config, too" in kernel(found, GELU).detail
     assert found.step.noise_source == "measured, by 2 and 2 runs" and found.a.runs == 2
     assert found.verdict == records.UNDECIDED
     assert sum(one.delta_s for one in found.parts) == pytest.approx(found.step.delta_s)
@@ -317,8 +317,8 @@ def test_a_wait_for_the_device_is_the_reason_of_the_idle_time_after_it() -> None
     assert (found.verdict, part(found, IDLE, LAUNCHING).verdict) == (records.SLOWER, records.SLOWER)
     assert part(found, IDLE, SYNCHRONISING).verdict == records.UNDECIDED
     assert (
-        "B waits for the device at project/train.py:44. After that the device waits for the host's next launches: idle "
-        "+0.605 ms in all."
+        "B waits for the device at project/train.py:44. After this wait the device waits for the host's next launches: "
+        "idle +0.605 ms in all."
     ) in words(found)
     again = compare(pairs.run(others=waiting), pairs.run(rows, waiting))
     assert "B waits" not in words(again)

@@ -94,7 +94,7 @@ def test_a_saving_is_proven_although_the_host_is_slower_in_some_processes(share:
     assert len(won) >= 19 and all(one.slugs == ("row-3",) for one in won)
     assert sum(one.gain.low <= 0.15 <= one.gain.high for one in won) >= len(won) - 1
     told = [note for search in searches for note in search.notes if "does not count" in note]
-    assert told and all("a step of the original took" in note for note in told)
+    assert told and all("the original's step took" in note for note in told)
 
 
 def test_what_compiles_for_long_has_a_process_of_its_own() -> None:

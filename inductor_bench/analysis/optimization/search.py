@@ -117,7 +117,9 @@ class OptimizationSearch(SearchRounds):
         for trial in self._at_other_levels(self.trials):
             took = units.seconds(compute_original_step_s([trial]) or 0.0)
             usual = units.seconds(compute_original_step_s(self.trials) or 0.0)
-            self.notes.append(f"{trial.name} does not count: a step of the original took {took}, and {usual} in most")
+            self.notes.append(
+                f"{trial.name} does not count: the original's step took {took}, in most processes {usual}"
+            )
 
     def _plans(self) -> Questions:
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]

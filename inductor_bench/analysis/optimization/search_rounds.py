@@ -74,7 +74,7 @@ def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) 
         return {"state": FAILED, "reason": "; ".join(found.refused)}
     if max_memory_bytes is not None and memory is not None and memory > max_memory_bytes:
         limit = units.size(max_memory_bytes)
-        return {"state": FAILED, "reason": f"its steps take {units.size(memory)}, more than {limit}"}
+        return {"state": FAILED, "reason": f"its steps take {units.size(memory)} of memory, more than {limit}"}
     return {}
 
 
@@ -392,7 +392,8 @@ class SearchRounds:
         memory = needs_of(trials, full)[1]
         if self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
             limit = units.size(self._max_memory_bytes)
-            return self._give_up(kept[-1:], FAILED, f"the result takes {units.size(memory)} with it, more than {limit}")
+            said = f"with it the result takes {units.size(memory)} of memory, more than {limit}"
+            return self._give_up(kept[-1:], FAILED, said)
         unchecked = [slug for slug in kept if not self._is_compared(slug, trials)]
         if unchecked:
             return self._give_up(unchecked, UNPROVEN, "it is faster, but its results could not be compared")

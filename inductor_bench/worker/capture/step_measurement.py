@@ -87,7 +87,8 @@ def explain_unprofiled(
     if settled <= 0:
         return f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled"
     more = max(1, PROFILED_FROM - settled)
-    return f"it takes {PROFILED_FROM} steps after the last one that compiles, and there were {settled}: run {more} more"
+    needed = f"a profile needs {PROFILED_FROM} steps after the last that compiles"
+    return f"{needed}, and there were {settled}: run {more} more"
 
 
 # Writes what was observed of a process's steps.
