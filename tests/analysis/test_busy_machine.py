@@ -232,7 +232,7 @@ def test_the_times_of_kernels_beside_other_work_are_doubted_in_one_sentence() ->
     )
     assert explain_busy_kernels(one_graph(wall_load=BUSY)) == f"{busy}312 involuntary context switches in 60 runs)"
     in_step = explain_busy_kernels(timed(replace(BUSY, time_s=0.5, others_s=0.62)))
-    assert in_step.startswith("these times may be too long: while the steps were timed, other processes had 62% of the")
+    assert in_step.startswith("these times may be too long: while the steps were timed, other processes used 62% of")
     assert ". " not in in_step and in_step.endswith("waited for a core 60% of its time")
     for run in (one_graph(wall_load=QUIET), timed(QUIET), one_graph("cuda", wall_load=BUSY, busy_share=0.4)):
         assert not explain_busy_kernels(run), "a GPU's kernels take as long beside a busy processor"

@@ -223,9 +223,9 @@ def test_a_run_whose_figures_do_not_count_is_said_to_be_one(
     monkeypatch.setattr(Silent, "note", lambda self, text: notes.append(text))
     run_optimize(request(run), Silent())
     assert not any("others disturbed" in note for note in notes)
-    monkeypatch.setattr(optimize, "find_disturbed_step", lambda run: "other processes had 48% of the time of 2 cores")
+    monkeypatch.setattr(optimize, "find_disturbed_step", lambda run: "other processes used 48% of the time of 2 cores")
     run_optimize(OptimizeRequest(program=BreakdownRequest(str(run), force=True)), Silent())
-    assert any("from a step that other processes disturbed: other processes had 48%" in note for note in notes)
+    assert any("from a step that other processes disturbed: other processes used 48%" in note for note in notes)
 
 
 # The commands of docs/optimize.md
