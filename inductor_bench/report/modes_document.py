@@ -243,7 +243,7 @@ def _list_code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     for row in measured:
         refusals = row.processes[0].refusals
         if refusals:
-            yield f"{row.name}: CUDA graphs were refused: {'; '.join(reason.strip(' :') for reason in refusals)}"
+            yield f"{row.name}: Inductor refused CUDA graphs: {'; '.join(reason.strip(' :') for reason in refusals)}"
         elif row.settings.mode in CUDA_GRAPH_MODES and row.processes[0].replays:
             yield f"{row.name}: CUDA graphs replay {plural(row.processes[0].replays, 'graph')}"
 

@@ -90,7 +90,7 @@ def test_notes_say_what_each_mode_really_did() -> None:
         "reduce-overhead: the same generated code as default, and no CUDA graphs; a difference in step time is noise"
         in said
     )
-    assert "max-autotune: CUDA graphs were refused: multiple devices" in said
+    assert "max-autotune: Inductor refused CUDA graphs: multiple devices" in said
     assert "each compiled row: the settings of 1 call of torch.compile were replaced" in said
     assert "max-autotune: 1 graph break, the first one: x" in said
     assert any(note.startswith("outputs were not compared") for note in said)

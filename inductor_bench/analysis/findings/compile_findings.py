@@ -283,7 +283,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"mutated inputs(?: \((?P<what>\d+) instances?\))?"),
         "the graph writes into its inputs{where}: return new values, or make them buffers or parameters of the module, "
-        "which it may write",
+        "which a graph may write",
     ),
     (
         re.compile(r"input storage mutation"),
@@ -291,7 +291,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"multiple devices: (?P<what>[^.\n]+)"),
-        "the graph has tensors on several devices ({what}): keep to one",
+        "the graph has tensors on several devices ({what}): keep all on one device",
     ),
     (
         re.compile(r"dynamic shapes|dynamic shape operators|unbacked|symint", re.IGNORECASE),

@@ -82,7 +82,9 @@ def make_settings_table(settings: Sequence[SettingSummary]) -> Table:
     return Table(
         (
             make_text_column("setting", least=24),
-            Column("helps", hint="models whose step it is proven to shorten by itself, of the models in which it ran"),
+            Column(
+                "helps", hint="models whose step this setting is proven to shorten by itself, of those in which it ran"
+            ),
             Column("kept", hint="models whose final settings include it", spare=4),
             Column("median", hint="the median, over the models in which it was timed, of the share of the step saved"),
             Column("95% interval", hint="95% interval of the median, from the ranks of the models"),

@@ -346,7 +346,7 @@ class Profiling:
                 f"a profile in the program's process was needed ({module.live_reason}) but failed: {module.live_error}"
             )
         if details.marked:
-            return "compiled without marks for the profiler, so C++ kernels are timed from Python, about 1 µs longer"
+            return "compiled without marks for the profiler, so C++ kernels are timed from Python (about 1 µs more)"
         return ""
 
     def _store_trace(self, trace: Path, label: ModuleLabel, details: Details) -> Path:
