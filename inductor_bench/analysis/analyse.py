@@ -352,12 +352,17 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
 
 
 def read_step_ahead(evidence: Evidence, files: EvidenceFiles) -> None:
-    """Reads and computes what :func:`analyse` needs of the program's step, whatever its modules' measurements say."""
+    """Reads and computes what :func:`analyse` needs of the program's step, whatever its modules' measurements say.
+
+    It does nothing if they change the step: if the program replays modules as CUDA graphs.
+    """
+    if any(module.cuda_graphs for module in evidence.modules):
+        return
     step = describe_program(evidence, files)
     if step is None:
         return
     _fit_step(step, files)
-    for module in evidence.modules:
+    for module in evidence.modules if any(one.touches for one in evidence.processes) else ():
         with suppress(InductorBenchError):
             read_buffers_of(module.slug, files)
 

@@ -46,8 +46,8 @@ from .step_costs import find_pace_setter
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
 
-LEAST_LEVEL_S, SLOWER = 0.1, 1.1
-"""Steps that last less than this in all, and take this many times as long as profiled ones, are still settling."""
+LEAST_LEVEL_S, SLOWER_THAN_PROFILED = 0.1, 1.1
+"""Steps that last less than this in all, and take this many times as long as profiled ones, are not the usual ones."""
 
 CUT = 0.01
 """Share of the step from which a note says that collectives were shortened."""
@@ -331,11 +331,13 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
 
 
 def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
-    """The steps with another level, if a short one takes longer than the profiled steps: it was still settling."""
+    """The steps at a faster level, if the profiled ones took less than those around them, which last a short time."""
     profiled_s = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
-    if steps.step_time_s <= SLOWER * profiled_s:
+    if steps.step_time_s <= SLOWER_THAN_PROFILED * profiled_s:
         return steps
     level = level_at(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
+    if level.time_s >= steps.step_time_s:
+        return steps
     return replace(steps, step_time_s=level.time_s, level=(level.begin, level.end))
 
 
@@ -518,6 +520,8 @@ def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgr
     modules = (
         one if one.cuda_graphs else replace(one, measurement=None, outputs=Outputs()) for one in evidence.modules
     )
+    if not any(map(_has_steps, evidence.processes)):
+        return None  # what is known of the steps is kept for the next call
     observed = replace(evidence, modules=tuple(modules))
     inputs = observed.processes, observed.modules, observed.stopped
     return files.once("step", inputs, lambda: _describe_program(observed, files))

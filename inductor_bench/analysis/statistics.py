@@ -293,14 +293,13 @@ def level_at(times: Sequence[float], place: int, least_s: float = 0.0) -> Level:
     Args:
         times: seconds, in order; not empty.
         place: the place of a step; a place behind the last one counts as that.
-        least_s: the least time of a level: shorter steps before or after a change belong to the other side.
+        least_s: the least time of a level: shorter steps before or after a change belong to the other side. If both
+            sides are shorter, it is the later one.
     """
     begin, end, place = 0, len(times), min(place, len(times) - 1)
     while (change := find_change(times[begin:end])) is not None:
         sides = (begin, begin + change), (begin + change, end)
-        lasting = [side for side in sides if math.fsum(times[slice(*side)]) >= least_s]
-        if not lasting:
-            break
+        lasting = [side for side in sides if math.fsum(times[slice(*side)]) >= least_s] or [sides[1]]
         begin, end = next((side for side in lasting if side[0] <= place < side[1]), lasting[0])
         place = min(max(place, begin), end - 1)
     return Level(begin, end, compute_typical_time(times[begin:end]))

@@ -16,7 +16,7 @@ from h200 import FOLDER
 from inline import change
 
 from inductor_bench.analysis import analyse as analysis
-from inductor_bench.analysis.analyse import KNOWN, STEP_KEPT, analyse
+from inductor_bench.analysis.analyse import KNOWN, STEP_KEPT, analyse, read_step_ahead
 from inductor_bench.analysis.evidence_files import EvidenceFiles
 from inductor_bench.analysis.program_step import describe_program
 from inductor_bench.errors import InductorBenchError
@@ -116,6 +116,18 @@ def test_the_same_evidence_gives_the_same_record(recorded: tuple[RunFolder, Evid
     assert folder.load() == run
     for before in (empty, modules_alone, run):
         assert analyse(before, load_evidence(folder, before), EvidenceFiles(folder)) == run
+
+
+def test_a_step_is_described_once_whatever_is_measured_of_its_modules(recorded: tuple[RunFolder, Evidence]) -> None:
+    folder, evidence = recorded
+    files = EvidenceFiles(folder)
+    unmeasured = replace(evidence, modules=tuple(replace(one, measurement=None) for one in evidence.modules))
+    read_step_ahead(unmeasured, files)
+    first = describe_program(unmeasured, files)
+    assert first is not None and describe_program(evidence.without_steps(), files) is None
+    assert describe_program(evidence, files) is first
+    replayed = replace(evidence, modules=tuple(replace(one, cuda_graphs=True) for one in evidence.modules))
+    assert describe_program(replayed, files) is not first, "the graphs' own runs tell what a replay launches"
 
 
 @pytest.mark.parametrize(("version", "noted"), [("0.0.7", True), (__version__, False)])

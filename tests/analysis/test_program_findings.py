@@ -194,6 +194,8 @@ def test_operators_that_are_differentiated_twice_are_not_to_be_compiled() -> Non
         "eager operators whose gradient is differentiated again take 1.00 ms (25.0%) of a step (TanhBackwardBackward0 "
         "12.5% (project/train.py:18))"
     )
+    custom = Part(EAGER, "FusedScaleBackwardBackward", 2, 1e-3, 0, source=other)
+    assert the(with_parts([custom], step_s=4e-3), "eager-operators").level == ADVICE, "a function of the program's own"
     loss = Part(EAGER, "aten::huber_loss", 1, 1e-3, 0, source=other)
     advice = the(with_parts([*again, loss], step_s=4e-3), "eager-operators")
     assert advice.level == ADVICE and advice.text.startswith("eager operators take 1.00 ms (25.0%)")

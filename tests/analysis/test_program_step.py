@@ -238,5 +238,7 @@ def test_settling_steps_that_take_longer_than_profiled_ones_are_left_out(tmp_pat
     program = described(tmp_path, settling, modules=modules).program
     assert program.step_time_s == pytest.approx(0.751e-3, rel=0.01) and program.level == (5, len(times))
     assert program.busy_time_s is not None and program.busy_time_s < program.step_time_s
+    later = replace(settling, step_times_s=tuple(1.2e-3 + 1.8e-3 * (number >= 50) for number in range(350)))
+    assert described(tmp_path, later, modules=modules).program.level == (0, 50), "the program became slower, later"
     slow = replace(settling, step_times_s=tuple(1e-3 * (1 + (number < 60)) for number in range(200)))
     assert described(tmp_path, slow, modules=modules).program.level == (0, 60), "steps of 0.12 s are a level"

@@ -21,7 +21,7 @@ from inductor_bench.analysis.simulation.fitting import (
     fit,
     solve,
 )
-from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, ProfiledQueue, queue_of
+from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, WORK_RANGES, ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
     AT_ONCE,
     BOUNDARY,
@@ -214,9 +214,23 @@ def test_the_profilers_cost_is_taken_from_short_ranges_and_not_from_a_sleep() ->
 def test_the_profilers_cost_of_a_replay_is_taken_from_its_launch_and_not_from_python() -> None:
     """As in a recorded step on an H200: 300 works in one launch, which takes 370 µs with the profiler."""
     works = tuple(QueuedWork(0, 0.1e-6, 1e-6, 0.0) for _ in range(300))
-    queue = StepQueue(step(HostAction(LAUNCH, (HostPiece(500e-6, 1, "Python"),), 370e-6, tuple(range(300)))), works)
+    replay = HostAction(LAUNCH, (HostPiece(500e-6, 1, "Python"),), 370e-6, tuple(range(300)), own_events=90)
+    queue = StepQueue(step(replay), works)
     found = fit(queue, 560e-6)
     assert compute_saving(found, remove_host_time(queue, {0: {0: 1.0}})).time_s == pytest.approx(500e-6, rel=0.05)
+    assert compute_saving(found, remove_tasks(queue, range(290))).time_s >= 0.0, "fewer works cost the host no more"
+
+
+def test_a_replay_takes_what_it_is_said_to_take_without_the_profiler() -> None:
+    queue = one_stream([1e-6] * 400, before=4e-6, own=4e-6)
+    host = HostModel(event_cost_s=4e-6)
+    graph = replay_as_graphs(queue, [Replay(range(400), 150e-6, 0.0, 150e-6)])
+    assert compute_host_time_s(graph, host) == pytest.approx(154e-6, rel=0.05)
+
+
+def test_the_launch_of_a_recorded_replay_has_a_range_for_some_of_its_works() -> None:
+    launches = [action for action in profiled("decode")[0].queue.actions if len(action.works) > 100]
+    assert launches and all(action.own_events == pytest.approx(WORK_RANGES * len(action.works)) for action in launches)
 
 
 @pytest.mark.parametrize("wanted", [3.6, 10.0, 17.5, 34.0])

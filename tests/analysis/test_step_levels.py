@@ -90,6 +90,12 @@ def test_a_few_milliseconds_of_settling_are_no_level() -> None:
         assert found.time_s == pytest.approx(0.3e-3, rel=0.01) and found.end == len(times)
 
 
+def test_the_later_of_two_short_levels_counts() -> None:
+    times = noisy(2e-3, 20) + noisy(1e-3, 40, 1)
+    assert (level_at(times, 3).begin, level_at(times, 3).end) == (0, 20)
+    assert (level_at(times, 3, 0.1).begin, level_at(times, 3, 0.1).end) == (20, 60)
+
+
 def test_a_place_behind_the_last_step_counts_as_the_last() -> None:
     assert level_at([1.0, 2.0], 2).time_s == 1.5
 

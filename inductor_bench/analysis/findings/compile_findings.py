@@ -424,7 +424,7 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
     whole_s = time_s + wrapped_s
     many = sum(part.calls for part in parts) >= MANY_CALLS and not runs_on_host(run)
-    dispatched = list_idle_parts(run, DISPATCHING) if many else ()
+    dispatched = [part for part in list_idle_parts(run, DISPATCHING) if part.source not in lines] if many else []
     dispatched_s = sum(part.time_s for part in dispatched)
     if time_s + dispatched_s < WORTH_COMPILING * evidence.whole.time_s:
         yield from _describe_differentiated_twice(evidence, every, twice, lines)
@@ -450,8 +450,9 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)
 
 
-_TWICE = re.compile(r"Backward(Data)?Backward\d*$|DoubleBackward\d*$")
-"""The node of autograd that differentiates a node of a backward pass."""
+_TWICE = re.compile(r"Backward(Data)?Backward\d+$")
+"""A node of autograd that differentiates a node of a backward pass, as those of activations, losses and convolutions.
+The backward of a product, a sum or a sine is made of operators that have no such node."""
 
 
 def find_differentiated_twice(run: Run) -> tuple[set[str], set[SourceLine]]:

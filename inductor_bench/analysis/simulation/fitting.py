@@ -48,7 +48,7 @@ ROUGHLY = 0.03
 """How much a fitted step may differ from the measured step if the device explains it, as a share of it."""
 
 OFF = 0.25
-"""The least uncertainty, as a share of the saving. Of 60 changes that were really made on an H200, 59 were within it or
+"""The least uncertainty, as a share of the saving. Of 114 changes that were really made on H200s, 113 were within it or
 0.25 ms (``scripts/benchmark_simulation.py``)."""
 
 _ROUNDS = 24

@@ -55,6 +55,10 @@ KERNEL_RANGES = 25
 Python at each launch under the profiler. With this number a range cost 2.9 to 5.7 µs in five recorded programs whose
 host sets the pace (H100, H200); if all ranges cost the same, 3.2 to 33.5 µs."""
 
+WORK_RANGES = 0.3
+"""What the profiler costs the launch of a replay with each of its works, in recorded ranges. The launch of a replay of
+300 kernels took 370 µs with the profiler, and about 30 µs without it (H200, ``scripts/benchmark_simulation.py``)."""
+
 RETURN_S = 5e-6
 """The longest time that a waiting call takes itself, without the wait."""
 
@@ -207,16 +211,17 @@ class _Builder:
 
     def _actions(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
         took, call = event.end_s - event.start_s, self.called[bisect_right(self.call_bounds, event.start_s)]
+        ranges = max(1.0, WORK_RANGES * len(event.works))
         if event.kind == BOUNDARY:
             yield HostAction(BOUNDARY, pieces)
         elif event.kind == WAIT:
             yield self._wait(event, pieces)._replace(call=call)
         elif (last := self._blocking(event)) is not None:
             end = self.ends[last]
-            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.works, call=call)
+            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.works, call=call, own_events=ranges)
             yield HostAction(WAIT, (), 0.0, (last,), max(0.0, event.end_s - end), event.op, call=call)
         else:
-            yield HostAction(LAUNCH, pieces, took, event.works, call=call)
+            yield HostAction(LAUNCH, pieces, took, event.works, call=call, own_events=ranges)
 
     def _wait(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> HostAction:
         took = event.end_s - event.start_s

@@ -20,10 +20,6 @@ import numpy as np
 LAUNCH, WAIT, BOUNDARY = "launch", "wait", "boundary"
 """What the host does after its own work: it launches tasks, waits for tasks, or ends a step."""
 
-WORK_RANGES = 0.3
-"""What the profiler costs the launch of a replay with each of its works, in recorded ranges. The launch of a replay of
-300 kernels took 370 µs with the profiler, and about 30 µs without it (H200, ``scripts/benchmark_simulation.py``)."""
-
 
 class HostPiece(NamedTuple):
     """A stretch of the host's own work, in the words of the idle parts."""
@@ -79,16 +75,12 @@ class HostAction(NamedTuple):
     label: str = ""  # what a call that waits does, in the words of the idle parts; empty for synchronising
     call: int = -1  # the graph call that the call itself is a part of, by its number; else -1
     is_known: bool = False  # whether the call itself takes this time without the profiler
+    own_events: float = 1.0  # the number of ranges that the profiler recorded in the call itself, as in ``HostPiece``
 
     @property
     def own(self) -> PieceTimes:
         """The times of the call itself."""
         return PieceTimes(0.0, 0, self.own_s) if self.is_known else PieceTimes(self.own_s, self.own_events)
-
-    @property
-    def own_events(self) -> float:
-        """The ranges that the profiler recorded in the call itself: a replay costs it more with each of its works."""
-        return max(1.0, WORK_RANGES * len(self.works)) if self.kind == LAUNCH else 1.0
 
 
 class QueuedWork(NamedTuple):
@@ -412,7 +404,7 @@ def replay_as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
         for number in one.actions:
             if launches[0] < number <= launches[-1]:
                 actions[number] = actions[number]._replace(pieces=())
-        actions[launches[0]] = actions[launches[0]]._replace(works=places, own_s=one.launch_s)
+        actions[launches[0]] = actions[launches[0]]._replace(works=places, own_s=one.launch_s, is_known=True)
         for number, place in enumerate(places):
             latency = one.latency_s if not number else 0.0
             works[place] = works[place]._replace(latency_s=latency, gap_s=min(works[place].gap_s, one.gap_s))
