@@ -468,11 +468,13 @@ def find_decomposed_rows(evidence: RunEvidence) -> Rows:
     return sorted(found, key=lambda row: -row.cost.time_s)
 
 
-def find_unfused_calls(evidence: RunEvidence) -> Rows:
-    """The kernels of calls of torch's attention that no fused kernel took."""
-    rows = find_decomposed_rows(evidence)
-    _, is_sdpa = _find_line(rows)
-    return rows if is_sdpa else []
+def find_unfused_attention(evidence: RunEvidence) -> Rows:
+    """The kernels of the attention of graphs that call torch's, of which no fused kernel took the arguments."""
+    by_graph: dict[str, Rows] = {}
+    for row in find_decomposed_rows(evidence):
+        by_graph.setdefault(row.module.slug, []).append(row)
+    calling = {slug for slug, rows in by_graph.items() if _find_line(rows)[1]}
+    return [row for slug, rows in by_graph.items() if slug in calling for row in rows]
 
 
 _Scores = set[tuple[int, int, int]]

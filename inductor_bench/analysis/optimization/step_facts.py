@@ -26,7 +26,7 @@ from ...records.run import (
 )
 from ..findings.compile_findings import find_differentiated_twice
 from ..findings.finding import CostedKernel, RunEvidence, time_of
-from ..findings.product_findings import find_unfused_calls
+from ..findings.product_findings import find_unfused_attention
 from ..findings.program_findings import WRAPPERS
 from ..step_costs import (
     find_graph_use,
@@ -157,7 +157,7 @@ class StepFacts:
     @cached_property
     def attention(self) -> float | None:
         """How far kernels of attention are from their limits, and all the time of calls that no such kernel took."""
-        unfused = self.share(time_of(find_unfused_calls(RunEvidence(self.run))))
+        unfused = self.share(time_of(find_unfused_attention(RunEvidence(self.run))))
         fused = self.kernels((Category.EXTERN_ATTENTION,))
         return None if unfused is None or fused is None else min(1.0, unfused + fused)
 
