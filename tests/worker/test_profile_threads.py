@@ -45,6 +45,26 @@ print("ended")
 """
 
 
+def test_a_profile_that_something_else_ended_writes_no_trace_and_crashes_nothing(tmp_path: Path) -> None:
+    """As with two threads that call compiled graphs: torch crashes if it writes the trace of such a profile."""
+    program = tmp_path / "program.py"
+    text = (
+        PROGRAM.partition("BEGIN")[0]
+        + """begin()
+torch._C._autograd._disable_profiler()
+try:
+    recording.export()
+except RuntimeError as error:
+    print("refused:", error)
+"""
+    )
+    program.write_text(text)
+    words = [sys.executable, str(program), str(tmp_path / "trace.json")]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert "refused: torch's profiler ended early" in ended.stdout and not (tmp_path / "trace.json").exists()
+
+
 @pytest.mark.corner
 @pytest.mark.parametrize("begin", ["in_thread(begin)", "atexit.register(end_left_profile); begin()"])
 def test_a_profile_that_another_thread_should_end_crashes_nothing(begin: str, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import _thread
+import threading
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -20,6 +22,7 @@ from inductor_bench.worker.capture.boundaries import (
     Pattern,
     find_period,
 )
+from inductor_bench.worker.capture.step_observer import AWAY_S, PatternThread
 
 
 def begins(pattern: Pattern, calls: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -229,3 +232,34 @@ def test_two_optimizers_make_one_step_and_one_that_ends_is_replaced() -> None:
     for _ in range(PATIENCE + 2):
         seen.boundaries.event(OPTIMIZER_STEPS, 2)
     assert seen.restarts == 2 and seen.numbers[-1] == PATIENCE + 5
+
+
+def test_the_calls_of_a_second_python_thread_are_no_part_of_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("inductor_bench.worker.capture.step_observer.time.perf_counter", lambda: now_s[0])
+    thread = PatternThread()
+    said: list[bool] = []
+
+    def call() -> None:
+        said.append(thread.is_other())
+
+    def elsewhere(start: Callable[[Callable[[], None]], object]) -> bool:
+        done = threading.Event()
+
+        def work() -> None:
+            call()
+            done.set()
+
+        start(work)
+        assert done.wait(10)
+        return said[-1]
+
+    def in_python(work: Callable[[], None]) -> None:
+        threading.Thread(target=work).start()
+
+    assert not thread.is_other()
+    assert not elsewhere(lambda work: _thread.start_new_thread(work, ())), "as a thread of autograd"
+    assert elsewhere(in_python) and not thread.is_other()
+    now_s[0] += 2 * AWAY_S
+    assert not elsewhere(in_python), "the first thread has called nothing for long"
+    assert thread.is_other()

@@ -66,6 +66,40 @@ def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
     return Measurement(folder, limits, graphs)
 
 
+AWAY_S = 1.0
+"""Seconds without a call after which another thread's calls make the pattern."""
+
+
+class PatternThread:
+    """The Python thread whose calls make the pattern. Calls of others come at any time, and make no step with its own.
+
+    The calls of autograd's threads, which Python did not start, belong to it.
+    """
+
+    def __init__(self) -> None:
+        self._ident: int | None = None
+        self._called_s = 0.0
+        self._autograd: set[int] = set()
+        self._others: set[int] = set()
+
+    def is_other(self) -> bool:
+        """Whether the running thread is another one; called at each call of a graph."""
+        ident, now_s = threading.get_native_id(), time.perf_counter()  # unlike `get_ident`, no thread has it later
+        if ident == self._ident:
+            self._called_s = now_s
+            return False
+        if ident not in self._others:
+            if ident in self._autograd or all(one.native_id != ident for one in threading.enumerate()):
+                self._autograd.add(ident)
+                return False
+            self._others.add(ident)
+        if self._ident is not None and now_s - self._called_s <= AWAY_S:
+            return True
+        self._ident, self._called_s = ident, now_s
+        self._others.discard(ident)
+        return False
+
+
 class StepObserver:
     """The observation of one process. It detaches itself from the program once all is measured.
 
@@ -78,7 +112,7 @@ class StepObserver:
         self.is_done = False
         self._on_done = on_done
         self._graphs = CalledGraphs()
-        self._pattern = Pattern()
+        self._pattern, self._thread = Pattern(), PatternThread()
         self._boundaries = Boundaries(self._cross, self._restart, self._pattern)
         self._measurement = measure(self._graphs)
         self._lock = threading.RLock()
@@ -201,6 +235,7 @@ class StepObserver:
         # The program pays for each lookup at each call of a graph.
         graphs, by_id, running = self._graphs, self._graphs.by_id, self._graphs.running
         boundaries, measurement, perf_counter = self._boundaries, self._measurement, time.perf_counter
+        thread = self._thread
 
         @functools.wraps(original)
         def call(compiled: Any, inputs: Any) -> Any:
@@ -209,7 +244,7 @@ class StepObserver:
                 graph = self._add(compiled)
                 if graph is None:
                     return original(compiled, inputs)
-            if boundaries.searches_pattern:
+            if boundaries.searches_pattern and not thread.is_other():
                 self._search(graph, inputs)
             running.number = graph.number
             graphs.called |= graph.bit

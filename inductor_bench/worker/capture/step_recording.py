@@ -339,11 +339,14 @@ class Recording:
 
         Raises:
             OtherThreadError: this is another thread.
+            RuntimeError: something else has ended the profile. torch would crash if it wrote the trace.
         """
         if not self.is_here:
             raise OtherThreadError
         with detaching_cupti() if last else contextlib.nullcontext():
             self.stop()
+        if not self._profile.profiler.kineto_results.trace_start_ns():
+            raise RuntimeError("torch's profiler ended early and has no trace; it cannot begin on a second thread")
         self._profile.export_chrome_trace(str(self.path))
         return str(self.path)
 
