@@ -491,6 +491,9 @@ def list_factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
 STEPS, PROCESSES = "steps", "processes"
 """How the program was compared with and without pins: in turn in the steps of one process, or in processes in turn."""
 
+MOST_TIMED = 10_000
+"""Maximum number of timed steps, if the user asks for a time."""
+
 ENDED_EARLY = "The program ended while its steps were timed: fewer steps than planned were compared"
 """The note of a proof that cannot take longer."""
 

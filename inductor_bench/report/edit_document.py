@@ -18,6 +18,17 @@ from .formats import DEFAULT_VIEW, View, make_formats
 
 _SAID = {"same": "takes as long as the original", "undecided": "may be faster or slower than the original"}
 
+PROOF_TIMES_S, LONGER = (1, 3, 10, 30, 60, 120, 300, 600, 1800), 10
+"""The seconds of a longer proof are the first ones that are this many times those of the last proof."""
+
+LEAST_LONGER = 2
+"""A proof that takes less than this many times as long as the last one is not worth a command."""
+
+
+def find_longer_time(last_s: float) -> int:
+    """The seconds of a longer proof or check, by those of the last one; for a long one, the longest time."""
+    return next((one for one in PROOF_TIMES_S if one >= LONGER * last_s), PROOF_TIMES_S[-1])
+
 
 def format_speedup_of(ratio: Ratio) -> str:
     """How often the original's time holds the edited kernel's: ``1.34x (1.30x to 1.40x in 20 pairs)``."""

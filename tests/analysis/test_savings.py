@@ -15,14 +15,8 @@ from inductor_bench.analysis.statistics import (
     judge_processes,
     measure_saving,
 )
-from inductor_bench.records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from inductor_bench.worker.capture.pin_comparison import (
-    MOST_TIMED,
-    PROFILED_COUNTS,
-    TIMED_COUNTS,
-    count_steps,
-    is_tuned,
-)
+from inductor_bench.records.retune import MOST_TIMED, NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+from inductor_bench.worker.capture.pin_comparison import PROFILED_COUNTS, TIMED_COUNTS, count_steps, is_tuned
 
 
 def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[TimedStep]:

@@ -23,6 +23,7 @@ from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import (
     ENDED_EARLY,
     FASTER,
+    MOST_TIMED,
     AppliedKernel,
     Config,
     MeasuredKernel,
@@ -387,12 +388,21 @@ def test_an_undecided_proof_names_the_command_that_compares_more_steps() -> None
     undecided = replace(FOUND, step=replace(STEP, verdict="undecided"), kernels=(EDITED,))
     wide = replace(FOUND, step=replace(SAME, low_s=-1.4e-3, high_s=0.9e-3))
     request = ApplyRequest(Path("my run"), ("python", "a b.py"), (Path("kernels/mine.py"),), verify=True, stop=True)
+    request = replace(request, proof_s=3.0, timeout_s=60.0)  # which would end the program before the longer proof
     for found, limit, said in (
         (undecided, None, "apply 'my run' --kernel kernels/mine.py --verify --proof-time 30 --stop -- python 'a b.py'"),
         (undecided, 0.05, "--proof-time 30 --stop --fail-above 5% -- python 'a b.py' times steps for 30.0 s instead"),
         (wide, None, "--proof-time 30"),
         (replace(undecided, step=replace(STEP, own_s=1.0, verdict="undecided")), None, "--proof-time 1800"),
         (replace(undecided, step=replace(STEP, own_s=1e-4, low_s=0.0, verdict="undecided")), None, "--proof-time 1 "),
+        (
+            replace(undecided, step=replace(STEP, pairs=1500, verdict="undecided")),
+            None,
+            "times steps for 2 min 58 s instead",
+        ),
+        (replace(undecided, step=replace(STEP, pairs=MOST_TIMED // 2, verdict="undecided")), None, ""),
+        (replace(undecided, step=replace(STEP, own_s=50.0, verdict="undecided")), None, ""),
+        (replace(undecided, step=replace(STEP, own_s=20.0, verdict="undecided")), None, ""),
         (replace(undecided, notes=(ENDED_EARLY,)), None, ""),
         (replace(undecided, way="processes"), None, ""),
         (replace(FOUND, step=SAME), None, ""),

@@ -30,12 +30,12 @@ from inductor_bench.messages.observed import (
     PinState,
 )
 from inductor_bench.records.edit import EditPin
-from inductor_bench.records.retune import Config, CppPin, TritonPin
+from inductor_bench.records.retune import MOST_TIMED, Config, CppPin, TritonPin
 from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
-from inductor_bench.worker.capture.pin_comparison import MOST_TIMED, TIMED_COUNTS, PinComparison
+from inductor_bench.worker.capture.pin_comparison import TIMED_COUNTS, PinComparison
 from inductor_bench.worker.capture.pinned import PinnedAutotuner, PinnedCppKernel
 from inductor_bench.workflows.pins import join_states, read_states
 

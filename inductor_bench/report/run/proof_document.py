@@ -19,6 +19,7 @@ from ...records.request import ApplyRequest
 from ...records.request_fields import list_option_words
 from ...records.retune import (
     ENDED_EARLY,
+    MOST_TIMED,
     NO_DIFFERENCE,
     SAVES,
     SLOWER,
@@ -55,7 +56,7 @@ from ..document import (
     make_text_column,
 )
 from ..document_summary import summarise_document
-from ..edit_document import format_speedup_of
+from ..edit_document import LEAST_LONGER, find_longer_time, format_speedup_of
 from ..formats import DEFAULT_VIEW, View, make_formats
 from ..waterfall import Fall, plot_waterfall
 
@@ -72,9 +73,6 @@ HIDDEN = 0.5
 
 WIDE = 0.02
 """The smallest share of the step for which a difference that the interval does not exclude is named."""
-
-PROOF_TIMES_S, LONGER = (1, 3, 10, 30, 60, 120, 300, 600, 1800), 10
-"""The seconds of a longer proof are the first ones that are this many times those of the last proof."""
 
 ONE_ALONE = "give one --kernel to prove it alone"
 
@@ -458,8 +456,12 @@ def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple
         return
     assert found.step is not None
     timed_s = 2 * found.step.pairs * found.step.own_s
-    longer_s = next((one for one in PROOF_TIMES_S if one >= LONGER * timed_s), PROOF_TIMES_S[-1])
-    options = [*list_option_words(replace(request, proof_s=float(longer_s)))]
+    asked_s = find_longer_time(timed_s)
+    longer_s = min(asked_s, MOST_TIMED * found.step.own_s)
+    if longer_s < LEAST_LONGER * timed_s:
+        return
+    # the limit was for a shorter proof, and ends the program before a longer one
+    options = [*list_option_words(replace(request, proof_s=float(asked_s), timeout_s=None))]
     options += [] if limit is None else ["--fail-above", f"{100 * limit:g}%"]
     place = "--known" if request.run is None else shlex.quote(str(request.run))
     times = units.duration(longer_s)

@@ -21,6 +21,7 @@ from ...devices.table import find_device
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedOutputs, ComparedStep, ComparedSteps
 from ...records.edit import EditPin
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
+from ...records.retune import MOST_TIMED
 from ..device.machine import LoadWatch
 from ..device.runtime import DeviceRuntime
 from ..device.runtimes import find_runtime
@@ -324,9 +325,6 @@ TIMED_COUNTS = (24, 120)
 
 TIMED_S = 3.0
 """Minimum time of the timed steps in seconds, unless they are the maximum number."""
-
-MOST_TIMED = 10_000
-"""Maximum number of timed steps, if the user asks for a time."""
 
 PROFILED_COUNTS = (20, 40)
 PROFILED_S = 0.4
