@@ -208,13 +208,13 @@ def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(
 ) -> None:
     with zipfile.ZipFile(DATA / "documented" / "loss.zip") as archive:
         archive.extractall("runs/my train")
-    assert _find_origin(read_edit(written(edit.parent, run="runs/gone"))) == {}
-    origin = _find_origin(read_edit(written(edit.parent, run="runs/my train")))
+    assert _find_origin(read_edit(written(edit.parent, run="runs/gone"))) == ("", "")
+    place, origin = _find_origin(read_edit(written(edit.parent, run="runs/my train")))
     program = list_program_words(RunFolder(Path("runs/my train")).load().request)
-    assert program and origin == {"run": "runs/my train", "program": program}
+    assert program and (place, origin) == ("runs/my train", program)
     command = f"inductor-bench apply 'runs/my train' --kernel mine.py --verify -- {program}"
     for verdict, said in (("faster", command), ("same", command), ("slower", ""), ("refused", "")):
-        found = replace(FASTER, verdict=verdict, **origin)
+        found = replace(FASTER, verdict=verdict, run=place, program=program)
         monkeypatch.setattr(edit_check, "run_check", lambda request, progress, found=found: found)
         shown = printed(capsys, "kernel", "mine.py", "--check")[1].partition("Next")[2]
         assert " ".join(shown.split()).startswith(said) and bool(shown) == bool(said)

@@ -506,6 +506,7 @@ def _make_verdict(
         environment, _count_warps(edit), compiled.registers, compiled.shared_memory_bytes
     )
     timed = result.verdict if result else REFUSED
+    run, program = _find_origin(edit)
     return EditVerdict(
         file=str(edit.path),
         kernel=edit.kernel,
@@ -538,17 +539,18 @@ def _make_verdict(
         roof=find_roof(moved, peaks, check.session.request.state),
         resources=Resources(compiled.registers, compiled.spills, compiled.shared_memory_bytes, occupancy),
         notes=tuple(_list_notes(check)),
-        **_find_origin(edit),
+        run=run,
+        program=program,
     )
 
 
-def _find_origin(edit: KernelEdit) -> dict[str, str]:
-    """The RUN that a file names and the command line of its program; nothing if it is gone."""
+def _find_origin(edit: KernelEdit) -> tuple[str, str]:
+    """The RUN that a file names and the command line of its program; empty if it is gone."""
     place = str(edit.facts.get("run") or "")
     with contextlib.suppress(InductorBenchError):
         if place and (Path(place) / RECORD).is_file():
-            return {"run": place, "program": list_program_words(RunFolder(Path(place)).load().request)}
-    return {}
+            return place, list_program_words(RunFolder(Path(place)).load().request)
+    return "", ""
 
 
 def _count_warps(edit: KernelEdit) -> int | None:
