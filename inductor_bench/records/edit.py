@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .base import Inline
+from .base import IN_RECORD, Inline
 from .comparison import Pairing
+from .request import KernelRequest
 from .retune import Ratio, Resources, Timing
 
 REFUSED = "refused"
@@ -85,6 +86,10 @@ class EditVerdict:
     notes: tuple[str, ...] = ()  # what limits this verdict, in words
     run: str = ""  # the RUN that the file was written from, if it is still there
     program: str = ""  # the command line of that RUN's program; empty without one
+    # why a faster median proves nothing, so that the verdict is undecided whatever the number of pairs; else empty
+    doubt: str = ""
+    # the request of the check; ``None`` for a verdict that was read from a file
+    request: KernelRequest | None = field(default=None, metadata={IN_RECORD: False})
 
     @property
     def pair(self) -> Pairing:

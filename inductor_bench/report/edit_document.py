@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .. import units
 from ..analysis.findings.finding import apply_command, plural
 from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..records.comparison import Pairing
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
+from ..records.request_fields import list_option_words
 from ..records.retune import SLOWER, UNDECIDED, Ratio
 from . import names
 from .document import LEAD, NOTE, WARN, Block, Commands, Document, Facts, Item, Items, Section, Sentence
@@ -23,6 +25,9 @@ PROOF_TIMES_S, LONGER = (1, 3, 10, 30, 60, 120, 300, 600, 1800), 10
 
 LEAST_LONGER = 2
 """A proof that takes less than this many times as long as the last one is not worth a command."""
+
+FIRST_LONGER_S = 60
+"""The seconds of a check after one without ``--proof-time``."""
 
 
 def find_longer_time(last_s: float) -> int:
@@ -59,7 +64,7 @@ def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Do
         ),
         Facts(tuple(_check_facts(verdict))),
         Items(tuple(Item(note, WARN) for note in verdict.notes)),
-        Section("Next", (Commands(tuple(_after_check(verdict))),), quiet=True),
+        Section("Next", (Commands(tuple(_after_check(verdict, view.limit))),), quiet=True),
     )
     return Document(verdict.kernel, (" · ".join(machine),), blocks)
 
@@ -123,15 +128,27 @@ def _describe_error(check: EditCheck) -> str:
     return f"up to {check.error:.1g} of its size in comparison with {against}{own}{limit}"
 
 
-def _after_check(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
+def _after_check(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[str, str]]:
     """What proves a right edit in the program of its RUN; nothing for one that is slower, or that nobody changed."""
     if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
         options = ("--kernel", shlex.quote(verdict.file), "--verify")
         command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
         yield command, "runs the program with it and without, and says what it saves of a step"
-    if verdict.verdict == UNDECIDED:
-        command = f"inductor-bench kernel {shlex.quote(verdict.file)} --check --proof-time 60"
-        yield command, "times more pairs, for up to 60 s while it is undecided"
+    yield from _list_longer_checks(verdict, limit)
+
+
+def _list_longer_checks(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[str, str]]:
+    """The same check with more pairs, if they may decide it; nothing otherwise."""
+    request = verdict.request
+    if verdict.verdict != UNDECIDED or verdict.doubt or request is None:
+        return
+    longer_s = FIRST_LONGER_S if request.proof_s is None else find_longer_time(request.proof_s)
+    if longer_s < LEAST_LONGER * (request.proof_s or 0.0):
+        return
+    options = [*list_option_words(replace(request, proof_s=float(longer_s)))]
+    options += [] if limit is None else ["--fail-above", f"{100 * limit:g}%"]
+    command = shlex.join(["inductor-bench", "kernel", verdict.file, "--check", *options])
+    yield command, f"times more pairs, for up to {units.duration(longer_s)} while it is undecided"
 
 
 CHECKED = make_formats(make_checked_document, of="a checked edit")

@@ -223,18 +223,26 @@ def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(
 def test_an_undecided_check_names_the_command_that_times_more_pairs(
     edit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[float | None] = []
+    asked: list[KernelRequest] = []
 
     def check(request: KernelRequest, progress: object) -> EditVerdict:
-        asked.append(request.proof_s)
-        return replace(FASTER, verdict="undecided" if request.proof_s is None else "faster")
+        asked.append(request)
+        return replace(FASTER, verdict="undecided", request=request)
 
     monkeypatch.setattr(edit_check, "run_check", check)
-    shown = " ".join(printed(capsys, "kernel", "mine.py", "--check")[1].partition("Next")[2].split())
-    command = "inductor-bench kernel mine.py --check --proof-time 60"
-    assert shown.startswith(f"{command} times more pairs, for up to 60 s while it is undecided")
-    assert "--proof-time" not in printed(capsys, *shlex.split(command)[1:])[1], "it is decided"
-    assert asked == [None, 60.0]
+    words = ["kernel", "mine.py", "--compare", "runs/my train#k", "--python", "a python", "--state", "warm"]
+    for said in ("1 min", "10 min", "30 min", ""):
+        _, text = printed(capsys, *words)
+        shown = " ".join(text.partition("Next")[2].split())
+        command, _, rest = shown.partition(" times more pairs, ")
+        assert (f"for up to {said} while it is undecided" in rest) == bool(said) == bool(command), said
+        words = shlex.split(command)[1:]
+    first, *others = asked
+    assert [one.proof_s for one in asked] == [None, 60, 600, 1800]
+    assert all(replace(one, proof_s=None) == first for one in others)
+    doubted = replace(FASTER, verdict="undecided", doubt="its fastest call", request=first)
+    monkeypatch.setattr(edit_check, "run_check", lambda request, progress: doubted)
+    assert "--proof-time" not in printed(capsys, "kernel", "mine.py")[1], "more pairs cannot decide it"
     Path("other.py").write_text("")
     assert main(["kernel", "other.py", "--proof-time", "60"]) == EXIT_USAGE, "nothing is timed in turn"
 

@@ -487,7 +487,7 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         result = replace(result, verdict=UNDECIDED)
     busy = find_doubt(method)
     check.notes += [note for note in (doubt, busy and f"{busy}: check it again when it is idle") if note]
-    return _make_verdict(check, device, result, method, peaks, refusal)
+    return replace(_make_verdict(check, device, result, method, peaks, refusal), doubt=doubt, request=session.request)
 
 
 def _make_verdict(
