@@ -313,11 +313,23 @@ def test_the_short_answer_says_of_each_edit_of_a_group_what_it_saves() -> None:
     assert "0.700 ms (0.690 ms to 0.710 ms) 1.39x" in shown and "by itself 1.39x" not in shown, "the table has it"
 
 
-def test_a_proof_without_a_profile_says_that_the_edits_of_a_group_were_not_measured_one_by_one() -> None:
-    on_cpu = replace(EDITED, own_s=None, saving_s=None)
-    for kernels, said in (((on_cpu, on_cpu), True), ((on_cpu,), False), ((EDITED, on_cpu), False)):
-        words = " ".join(describe_details(replace(FOUND, kernels=kernels, device=None)))
-        assert ("was not measured, which takes the profile of a GPU: give one --kernel" in words) == said
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        (None, "in the program was not measured, which takes the profile of a GPU. Give one --kernel"),
+        (DEVICE, "in the program is not known: in the profile their kernels share a name with others, "),
+    ],
+)
+def test_a_proof_says_why_the_edits_of_a_group_were_not_measured_one_by_one(device: Saving | None, why: str) -> None:
+    unknown, config = replace(EDITED, own_s=None, saving_s=None), KERNELS[1]
+    for kernels, said in (
+        ((unknown, unknown), True),
+        ((unknown, unknown, config), True),
+        ((unknown,), False),
+        ((EDITED, unknown), False),
+    ):
+        words = " ".join(describe_details(replace(FOUND, kernels=kernels, device=device)))
+        assert (why in words) == ("What each edit saves" in words) == said
 
 
 def test_a_table_without_the_time_of_a_kernel_has_no_columns_for_it() -> None:

@@ -74,7 +74,14 @@ HIDDEN = 0.5
 WIDE = 0.02
 """The smallest share of the step for which a difference that the interval does not exclude is named."""
 
-ONE_ALONE = "give one --kernel to prove it alone"
+UNMEASURED = "was not measured, which takes the profile of a GPU"
+UNTOLD = (
+    "is not known: in the profile their kernels share a name with others, have other names without the edits, or did "
+    "not run"
+)
+"""Why a proof does not say what each of several edits saves, without the device's time and with it."""
+
+ONE_ALONE = "Give one --kernel to prove it alone"
 
 STATES = {UNPINNABLE: "not put back", "missing": "not found"}
 """Words for the states of kernels that do not run a config."""
@@ -185,8 +192,9 @@ def describe_details(found: Verification) -> Iterator[str]:
         yield from count_words(found.kernels, ("runs", "run"))
         if len({bool(one.edit) for one in found.kernels if one.runs}) > 1:
             yield "What the step saves is of configs and edits together"
-        if sum(one.runs and bool(one.edit) for one in found.kernels) > 1 and not any(map(_is_measured, found.kernels)):
-            yield f"What each edit saves in the program was not measured, which takes the profile of a GPU: {ONE_ALONE}"
+        edits = [one for one in found.kernels if one.runs and one.edit]
+        if len(edits) > 1 and all(one.saving_s is None for one in edits):
+            yield f"What each edit saves in the program {UNMEASURED if found.device is None else UNTOLD}. {ONE_ALONE}"
     else:
         yield "No kernel has a config to run"
     if found.device is not None and found.device.verdict != UNDECIDED:
@@ -267,10 +275,6 @@ def describe_outputs(outputs: PinnedOutputs, what: str = "the configs") -> str:
         else ("no bit differs")
     )
     return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
-
-
-def _is_measured(kernel: AppliedKernel) -> bool:
-    return kernel.runs and kernel.saving_s is not None
 
 
 def list_applied(found: Verification) -> Sequence[AppliedKernel]:
