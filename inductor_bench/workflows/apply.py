@@ -30,7 +30,7 @@ from ..records.base import IN_RECORD, VERIFY, Failure
 from ..records.request import ApplyRequest
 from ..records.retune import DROPPED, UNPINNABLE, AppliedKernel, Verification
 from ..records.run import Environment, Run
-from ..source.edited import KernelEdit
+from ..source.edited import KernelEdit, read_edit
 from ..store.caches import forget_tuning, read_known_tunings
 from ..store.folder import RunFolder
 from ..store.lock import hold_lock
@@ -233,9 +233,9 @@ def run_apply(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
 def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     run = folder.load()
     edits = read_edits(request.kernels, run)
-    pinned, unchecked = _list_pins(run, folder, edits), warn_of_unchecked_edits(edits)
+    pinned = _list_pins(run, folder, edits)
     if not request.verify:
-        for note in unchecked:
+        for note in warn_of_unchecked_edits(edits):
             progress.note(note)
     if not request.command:
         written = tuple(write_tuned(run, folder, pinned))
@@ -245,7 +245,7 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
     if not request.verify:
         return _run(folder.path, pinned, request)
     found, interrupted = _verify(folder, pinned, request, progress, has_replayed_graphs(run))
-    found = replace(found, notes=(*found.notes, *unchecked), kernels=add_checked_ratios(found.kernels, edits))
+    found = _add_checks(found, edits)
     forget_dropped(found, run.environment)
     folder.save(add_verification(run, found))
     _, problem = run_report(folder.path)
@@ -292,6 +292,7 @@ def _apply_elsewhere(
     """Runs or compares a program whose RUN need not be here."""
     if not request.verify:
         return _run(None, pinned, request)
+    edits = [read_edit(Path(pin.file)) for pin in pinned.pins.edits]
     place = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     keeps_log = False
     try:
@@ -303,8 +304,15 @@ def _apply_elsewhere(
     finally:
         if not keeps_log:
             shutil.rmtree(place, ignore_errors=True)
+    found = _add_checks(found, edits)
     forget_dropped(found, environment)
     return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted, request=request)
+
+
+def _add_checks(found: Verification, edits: Sequence[KernelEdit]) -> Verification:
+    """A comparison with what is known of its edits by themselves: the times, and which ones were not checked."""
+    notes = (*found.notes, *warn_of_unchecked_edits(edits))
+    return replace(found, notes=notes, kernels=add_checked_ratios(found.kernels, edits))
 
 
 def _find_python(request: ApplyRequest) -> str:

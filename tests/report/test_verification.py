@@ -316,7 +316,7 @@ def test_the_short_answer_says_of_each_edit_of_a_group_what_it_saves() -> None:
 @pytest.mark.parametrize(
     ("device", "why"),
     [
-        (None, "in the program was not measured, which takes the profile of a GPU. Give one --kernel"),
+        (None, "in the program was not measured, which takes the profile of a GPU. `inductor-bench apply RUN --kernel"),
         (DEVICE, "in the program is not known: in the profile their kernels share a name with others, "),
     ],
 )

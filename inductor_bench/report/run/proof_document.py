@@ -81,7 +81,7 @@ UNTOLD = (
 )
 """Why a proof does not say what each of several edits saves, without the device's time and with it."""
 
-ONE_ALONE = "Give one --kernel to prove it alone"
+ONE_ALONE = "`inductor-bench apply RUN --kernel FILE --verify` proves one edit alone"
 
 STATES = {UNPINNABLE: "not put back", "missing": "not found"}
 """Words for the states of kernels that do not run a config."""

@@ -21,12 +21,14 @@ from test_apply import apply, program
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.messages.observed import APPLY, PINNED, Pins
 from inductor_bench.records.edit import CPP, REFUSED, EditHashes, EditPin, EditVerdict
-from inductor_bench.records.retune import FASTER, AppliedKernel, Ratio
+from inductor_bench.records.request import ApplyRequest
+from inductor_bench.records.retune import FASTER, STEPS, AppliedKernel, Ratio, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.source.edited import KernelEdit
 from inductor_bench.store import codec
 from inductor_bench.store.caches import save_verdict
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows import apply as apply_workflow
 from inductor_bench.workflows.pins import (
     EDITED_NOW,
     PinnedRun,
@@ -37,7 +39,8 @@ from inductor_bench.workflows.pins import (
     read_edits,
     warn_of_unchecked_edits,
 )
-from inductor_bench.workflows.proof import describe_kernels
+from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.proof import ProofPlan, describe_kernels
 from inductor_bench.workflows.tuned import TunedRecord, load_tuned, write_page, write_tuned
 
 pytestmark = pytest.mark.xdist_group("captures")
@@ -147,6 +150,37 @@ def test_the_folder_holds_configs_and_edits_alike(tmp_path: Path) -> None:
     write_tuned(run, folder, make_pins(run, folder))
     assert not list((tuned / "kernels").iterdir()), "an edit that was not given is not kept"
     assert load_tuned(tuned)[0].pins.edits == ()
+
+
+def test_a_proof_of_what_the_folder_holds_says_how_much_faster_each_edit_was_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "cache"))
+    folder = RunFolder(copy_of(factory(), "checked_edits"))
+    run = folder.load()
+    (edit,) = read_edits([sine(folder, tmp_path / "mine.py").path], run)
+    write_tuned(run, folder, add_edits(make_pins(run, folder), [edit_pin(edit)], run.environment))
+
+    def verify(pinned: PinnedRun, plan: ProofPlan, progress: object) -> Verification:
+        (kernel,) = describe_kernels(pinned, {}, (), {})
+        return Verification(STEPS, 0.0, kernels=(replace(kernel, state=PINNED),))
+
+    monkeypatch.setattr(apply_workflow, "verify", verify)
+    monkeypatch.setattr(apply_workflow, "read_environment", lambda python: run.environment)
+    request = ApplyRequest(folder.path / "tuned", ("python", "train.py"), verify=True)
+    (note,) = found_by(request).notes
+    assert "was not checked by itself" in note and str(folder.path / "tuned" / "kernels") in note
+    hashes, ratio = EditHashes(edit.sha256, edit.original, "", "", ""), Ratio(0.72, 0.7, 0.75, 20)
+    verdict = EditVerdict(str(edit.path), edit.kernel, edit.kernel_id, CPP, "", "", None, "", FASTER, hashes)
+    save_verdict(replace(verdict, ratio=ratio))
+    found = found_by(request)
+    assert ([one.alone for one in found.kernels], found.notes) == ([ratio], ())
+
+
+def found_by(request: ApplyRequest) -> Verification:
+    found = apply_workflow.run_apply(request, Silent()).verification
+    assert found is not None
+    return found
 
 
 def test_a_folder_for_another_torch_is_refused(tmp_path: Path) -> None:
