@@ -107,7 +107,7 @@ def find_disturbed_step(run: Run) -> str:
         return ""
     fastest_s = min(program.step_times_s, default=0.0)
     if load is not None and load.others_s is not None:
-        if load.delayed_share < DELAYED or load.others_share < OTHERS:
+        if not are_steps_delayed(load):
             return ""
         why = (
             f"while the steps were timed, other processes used {units.whole_percent(load.others_share)} of the time of "
@@ -199,6 +199,13 @@ def is_wall_disturbed(module: ModuleRecord) -> bool:
 def is_delayed(load: MachineLoad) -> bool:
     """Whether other processes delayed so many runs that their median counts as disturbed."""
     return load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
+
+
+def are_steps_delayed(load: MachineLoad) -> bool:
+    """Whether other processes delayed the steps of a program, which may wait for its own processes, too."""
+    if load.others_s is None:
+        return is_delayed(load)
+    return load.delayed_share >= DELAYED and load.others_share >= OTHERS
 
 
 def are_kernels_disturbed(module: ModuleRecord) -> bool:

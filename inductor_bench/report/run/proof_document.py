@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ... import units
-from ...analysis.findings.doubts import OTHERS, is_delayed, load_words
+from ...analysis.findings.doubts import are_steps_delayed, load_words
 from ...analysis.findings.finding import apply_command, join_words, plural
 from ...analysis.limits import compute_slowdown_of_proof, describe_limit, judge_limit
 from ...analysis.statistics import CONFIDENCE, STEP_EFFECT, VERDICT_CONFIDENCE, count_needed_samples
@@ -122,7 +122,7 @@ def describe_proof(found: Verification) -> str:
 def describe_busy_machine(found: Verification) -> str:
     """That other work delayed the compared steps, by the measure of a breakdown; empty if none did."""
     load = found.load
-    if load is None or not is_delayed(load) or (load.others_s is not None and load.others_share < OTHERS):
+    if load is None or not are_steps_delayed(load):
         return ""
     words = load_words(load, "step")
     return f"{words[:1].upper()}{words[1:]}: compare again when it is idle."
