@@ -408,8 +408,8 @@ class KernelRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --check or --compare: while the verdict is undecided, time both in turn for up to this long (30s, "
-        "5m). The default is up to 60 pairs.",
+        help="With --compare, or for an edited FILE: while a verdict is undecided, time both in turn for up to this "
+        "long (30s, 5m). Each of the up to three verdicts of --compare gets this time. The default is up to 60 pairs.",
     )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
     force: bool = option(False, "--force", help="Measure even if another job uses the GPU.")

@@ -249,7 +249,10 @@ def _list_working_configs(side: _Side) -> list[Config]:
 
 
 def plan_pairs(proof_s: float | None) -> RacePlan:
-    """The race of two kernels that begins now; while it is undecided, it goes on for so many seconds."""
+    """The race of two kernels that begins now; while it is undecided, it goes on for so many seconds.
+
+    Each of the up to three races of a comparison has this time for itself.
+    """
     end_s = time.monotonic() + (proof_s or 0.0)
     return replace(PLAN, goes_on=lambda: time.monotonic() < end_s)
 
