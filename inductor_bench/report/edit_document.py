@@ -35,10 +35,14 @@ def find_longer_time(last_s: float) -> int:
     return next((one for one in PROOF_TIMES_S if one >= LONGER * last_s), PROOF_TIMES_S[-1])
 
 
+def format_speedup(ratio: float) -> str:
+    """How often the original's time holds the edited kernel's, by the ratio of their times: ``1.34x``."""
+    return f"{1 / ratio:.2f}x" if ratio else "?"
+
+
 def format_speedup_of(ratio: Ratio) -> str:
     """How often the original's time holds the edited kernel's: ``1.34x (1.30x to 1.40x in 20 pairs)``."""
-    low, high = (f"{1 / end:.2f}x" if end else "?" for end in (ratio.high, ratio.low))
-    middle = f"{1 / ratio.median:.2f}x" if ratio.median else "?"
+    middle, low, high = map(format_speedup, (ratio.median, ratio.high, ratio.low))
     return f"{middle} ({low} to {high} in {plural(ratio.pairs, 'pair')})"
 
 

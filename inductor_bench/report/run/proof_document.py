@@ -56,7 +56,7 @@ from ..document import (
     make_text_column,
 )
 from ..document_summary import summarise_document
-from ..edit_document import LEAST_LONGER, find_longer_time, format_speedup_of
+from ..edit_document import LEAST_LONGER, find_longer_time, format_speedup, format_speedup_of
 from ..formats import DEFAULT_VIEW, View, make_formats
 from ..waterfall import Fall, plot_waterfall
 
@@ -383,7 +383,7 @@ def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
         "projected": Cell(units.seconds(projected), projected),
         "saves": Cell(_format_saved(kernel), kernel.saving_s) if runs else Cell(state),
         "state": Cell(state),
-        "by itself": Cell(f"{1 / kernel.alone.median:.2f}x" if kernel.alone is not None else ""),
+        "by itself": Cell(format_speedup(kernel.alone.median) if kernel.alone is not None else ""),
     }
     name = Cell(kernel.name, notes=make_notes(kernel.reason, on=On.PAPER))
     return Row((name, Cell(config), *(cells[title] for title in titles)))
