@@ -22,10 +22,12 @@ from inductor_bench.analysis.findings.finding import list_program_words
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli.main import main
 from inductor_bench.errors import EXIT_FAILURE, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, EXIT_USAGE, UsageError
+from inductor_bench.records.comparison import Pairing
 from inductor_bench.records.edit import EditCheck, EditHashes, EditVerdict
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import Ratio
 from inductor_bench.records.run import Environment, Host, Versions
+from inductor_bench.report.edit_document import describe_pair
 from inductor_bench.source.edited import KernelEdit, digest, edit_text, read_edit
 from inductor_bench.source.stretch_texts import split_joined_parts
 from inductor_bench.store.codec import encode
@@ -201,6 +203,29 @@ def test_a_screen_says_what_was_found_and_json_holds_the_same(
     data = json.loads(text)
     jsonschema.validate(data, inductor_bench.schema(data["schema"]))
     assert (data["verdict"], data["reason"]) == ("refused", "stale")
+
+
+@pytest.mark.parametrize(
+    ("second_s", "ratio", "said"),
+    [
+        (0.2e-3, Ratio(2.0, 1.9, 2.1, 20), "0.100 ms → 0.200 ms a call, takes 0.100 ms longer (90.0 µs to 0.110 ms)"),
+        (
+            0.09e-3,
+            Ratio(1.1, 1.0, 1.2, 20),
+            "in the median, and compared in pairs it takes 10.0 µs longer (0",
+        ),
+        (
+            0.11e-3,
+            Ratio(0.9, 0.8, 1.2, 20),
+            "in the median, and compared in pairs it saves 10.0 µs (-20.0 µs to 20",
+        ),
+        (0.1e-3, Ratio(0.9, 0.8, 1.2, 20), "0.100 ms → 0.100 ms a call, saves 10.0 µs (-20.0 µs to 20.0 µs)"),
+    ],
+)
+def test_a_loss_is_no_negative_saving_and_other_medians_are_told_apart(
+    second_s: float, ratio: Ratio, said: str
+) -> None:
+    assert said in describe_pair(Pairing({}, {}, 0.1e-3, second_s, ratio, "slower"))
 
 
 def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(

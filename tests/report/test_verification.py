@@ -306,7 +306,8 @@ def test_the_short_answer_says_of_each_edit_of_a_group_what_it_saves() -> None:
     times = "on the device 2.50 ms → 1.80 ms a step, saves 0.700 ms (0.690 ms to 0.710 ms)"
     assert f"mine.py (triton_red_0): {times}; by itself 1.39x (1.33x to 1.43x in 20 pairs)." in brief
     assert (
-        "b.py (triton_poi_2): on the device 0.100 ms → 0.101 ms a step, saves -1.00 µs (-3.00 µs to 2.00 µs)" in brief
+        "b.py (triton_poi_2): on the device 0.100 ms → 0.101 ms a step, takes 1.00 µs longer (-2.00 µs to 3.00 µs)"
+        in brief
     )
     assert "mine.py (triton_poi_9): dropped" in brief
     shown = " ".join(text_of(found, 160).split())

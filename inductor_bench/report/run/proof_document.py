@@ -56,7 +56,7 @@ from ..document import (
     make_text_column,
 )
 from ..document_summary import summarise_document
-from ..edit_document import LEAST_LONGER, find_longer_time, format_speedup, format_speedup_of
+from ..edit_document import LEAST_LONGER, describe_saving, find_longer_time, format_speedup, format_speedup_of
 from ..formats import DEFAULT_VIEW, View, make_formats
 from ..waterfall import Fall, plot_waterfall
 
@@ -286,9 +286,10 @@ def list_applied(found: Verification) -> Sequence[AppliedKernel]:
 def describe_edit(kernel: AppliedKernel) -> str:
     """What is known of one edit: ``mine.py (triton_red_0): on the device 2.50 ms → 1.80 ms a step, saves …``."""
     said = [] if kernel.runs else [STATES.get(kernel.state, kernel.state)]
-    if kernel.own_s is not None and kernel.tuned_s is not None:
+    if kernel.own_s is not None and kernel.tuned_s is not None and kernel.saving_s is not None:
         times = f"{units.seconds(kernel.own_s)} → {units.seconds(kernel.tuned_s)}"
-        said.append(f"on the device {times} a step, saves {_format_saved(kernel)}")
+        saving = describe_saving(kernel.saving_s, kernel.low_s, kernel.high_s)
+        said.append(f"on the device {times} a step, {saving}")
     if kernel.alone is not None:
         said.append(f"by itself {format_speedup_of(kernel.alone)}")
     which = f"{names.clean(Path(kernel.edit).name)} ({names.short(kernel.name, 48)})"
