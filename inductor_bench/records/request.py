@@ -468,8 +468,8 @@ class ApplyRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --verify: time steps for this long (30s, 5m), from 24 to 10,000 of them. The default is 3 s, with "
-        "24 to 120 steps. More pairs of steps decide smaller differences.",
+        help="With --verify: time steps for this long (30s, 5m), but at most 10,000 steps. The default is 3 s, but at "
+        "most 120 steps. At least 24 steps are timed. More pairs of steps decide smaller differences.",
         needs=Needs("verify", "is for a proof", "add --verify", False),
     )
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
