@@ -409,7 +409,7 @@ class KernelRequest:
         metavar="TIME",
         kind="duration",
         help="With --compare, or for an edited FILE: while a verdict is undecided, time both in turn for up to this "
-        "long (30s, 5m). Each of the up to three verdicts of --compare gets this time. The default is up to 60 pairs.",
+        "long (30s, 5m), for each verdict. The default is up to 60 pairs.",
     )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
     force: bool = option(False, "--force", help="Measure even if another job uses the GPU.")
@@ -468,8 +468,8 @@ class ApplyRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --verify: time steps for this long (30s, 5m), but at most 10,000 steps. The default is 3 s, but at "
-        "most 120 steps. At least 24 steps are timed. More pairs of steps decide smaller differences.",
+        help="With --verify: time steps for this long (30s, 5m), at least 24, but at most 10,000. The default is 3 s, "
+        "but at most 120 steps. More pairs of steps decide smaller differences.",
         needs=Needs("verify", "is for a proof", "add --verify", False),
     )
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
