@@ -26,11 +26,13 @@ from .presentation import (
     show,
 )
 
+_IN_TURN = "add --compare OTHER, or give a file that --edit wrote"
+
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
 @click.argument("targets", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_path)
 @add_request_options(KernelRequest)
-@add_fail_above_option("OTHER of --compare is slower by more")
+@add_fail_above_option("OTHER of --compare, or an edited FILE, is slower by more")
 @add_format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
@@ -75,12 +77,10 @@ def command(fail_above: float | None, **values: Any) -> int:
             return _check(request, console, form, fail_above)
     if fail_above is not None and not request.other:
         raise UsageError(
-            "--fail-above needs --compare: it limits how much slower OTHER is", "add --compare OTHER", "missing-option"
+            "--fail-above limits how much slower OTHER of --compare or an edited kernel is", _IN_TURN, "missing-option"
         )
     if request.proof_s is not None and not request.other:
-        raise UsageError(
-            "--proof-time is for two kernels that are timed in turn", "add --compare OTHER", "missing-option"
-        )
+        raise UsageError("--proof-time is for two kernels that are timed in turn", _IN_TURN, "missing-option")
     with make_console(values, MEASURED.get(form)) as console:
         if request.other:
             return _compare(request, console, form, fail_above)

@@ -208,7 +208,7 @@ _WORDS = {
     "kernel.compare": "Another version of the file: both are timed in turn, as they are, and in the same config. Of an "
     "edited file: RUN#NAME, to take the original from. [default: none]",
     "kernel.check": "true: first compare the outputs of a file with its reference; false: only time it. An edited file "
-    "is always checked, and then timed in turn with its original. [default: true]",
+    "is always checked, and then timed in turn with its original: false is refused for it. [default: true]",
     "fail_above": "Limit of the slowdown in percent, such as 0%: the verdict is passed if the whole interval of the "
     "difference is at most the limit, slower if all of it is above, else undecided; by default there is no verdict.",
 }

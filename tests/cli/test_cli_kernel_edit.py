@@ -269,7 +269,9 @@ def test_an_undecided_check_names_the_command_that_times_more_pairs(
     monkeypatch.setattr(edit_check, "run_check", lambda request, progress: doubted)
     assert "--proof-time" not in printed(capsys, "kernel", "mine.py")[1], "more pairs cannot decide it"
     Path("other.py").write_text("")
-    assert main(["kernel", "other.py", "--proof-time", "60"]) == EXIT_USAGE, "nothing is timed in turn"
+    for option in ("--proof-time", "--fail-above"):
+        assert main(["kernel", "other.py", "--check", option, "60"]) == EXIT_USAGE, "nothing is timed in turn"
+        assert "add --compare OTHER, or give a file that --edit wrote" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_every_argument_says_what_it_does_in_which_unit_and_by_default() -> None
         assert "5m" in schemas[name][1]["properties"][argument]["description"]
     about = {name: schemas["kernel"][1]["properties"][name]["description"] for name in ("check", "fail_above")}
     assert "An edited file is always checked" in about["check"] and "[default: true]" in about["check"]
+    assert "false is refused for it" in about["check"]
     assert all(word in about["fail_above"] for word in ("percent", "passed", "slower", "undecided")), "as it answers"
     assert {
         one["description"] for name in ("apply", "compare") for one in [schemas[name][1]["properties"]["fail_above"]]
