@@ -511,8 +511,10 @@ class Saving:
     own_s: float  # the median with Inductor's configurations
     tuned_s: float  # the median with the pins
     saving_s: float  # the median of the differences of neighbouring samples
-    low_s: float  # lower end of its 95% interval
-    high_s: float  # upper end of the interval
+    # lower end of its 95% interval; of fewer pairs than an interval takes, such as those of whole processes, the
+    # smallest difference
+    low_s: float
+    high_s: float  # upper end of the interval, or the largest difference
     pairs: int  # the number of differences
     # ``saves``, ``slower``, ``no difference`` or ``undecided``. It is undecided if there are too few samples, or if a
     # wider interval than ``low_s`` to ``high_s`` does not confirm the verdict
@@ -539,8 +541,9 @@ class AppliedKernel:
     # the device time per step of the kernels with its name, without the pins; ``None`` if it was not measured
     own_s: float | None = None
     tuned_s: float | None = None  # the same with the pins
-    low_s: float | None = None  # lower end of the interval of ``saving_s``, from as many pairs as the device's time
-    high_s: float | None = None  # upper end of the interval
+    # lower end of the interval of ``saving_s``, or of the range, from as many pairs as the device's time
+    low_s: float | None = None
+    high_s: float | None = None  # upper end of the interval or of the range
     # the time of the edited kernel divided by the original's, from the edit's last check on this machine; ``None`` for
     # a configuration, and if the edit was not timed
     alone: Ratio | None = None

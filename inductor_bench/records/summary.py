@@ -78,8 +78,8 @@ class SummaryApplied:
     before_s: float | None = None
     after_s: float | None = None  # the same with what was put in
     saving_s: float | None = None  # the difference, compared in pairs
-    low_s: float | None = None  # lower end of the interval of the difference
-    high_s: float | None = None  # upper end of the interval
+    low_s: float | None = None  # lower end of the interval of the difference; of whole processes, of the range
+    high_s: float | None = None  # upper end
     # the edited kernel's time divided by the original's, from its last check; ``None`` without one
     alone: Ratio | None = None
 

@@ -60,18 +60,25 @@ def describe_pair(pair: Pairing) -> str:
     return f"{format_speedup_of(ratio)}: {times}{joint}{describe_saving(saved_s, low_s, high_s)}"
 
 
-def describe_saving(saved_s: float, low_s: float | None = None, high_s: float | None = None) -> str:
+def describe_saving(
+    saved_s: float, low_s: float | None = None, high_s: float | None = None, of_range: bool = False
+) -> str:
     """``saves 0.100 ms (90.0 µs to 0.110 ms)``, or ``takes 0.100 ms longer (90.0 µs to 0.110 ms)``.
 
     Args:
         saved_s: the saving in seconds; negative for a loss.
         low_s: the lower end of its interval in seconds, if that is known.
         high_s: the upper end.
+        of_range: whether these are the ends of a range, not of an interval.
     """
     before, after = ("takes ", " longer") if saved_s < 0 else ("saves ", "")
     if saved_s < 0:
         low_s, high_s = (None if end is None else 0.0 - end for end in (high_s, low_s))
-    ends = f" ({units.seconds(low_s)} to {units.seconds(high_s)})" if None not in (low_s, high_s) else ""
+    ends = (
+        f" ({'range ' * of_range}{units.seconds(low_s)} to {units.seconds(high_s)})"
+        if None not in (low_s, high_s)
+        else ""
+    )
     return f"{before}{units.seconds(abs(saved_s))}{after}{ends}"
 
 

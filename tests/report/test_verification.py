@@ -311,6 +311,9 @@ def test_the_short_answer_says_of_each_edit_of_a_group_what_it_saves() -> None:
     )
     assert "mine.py (triton_poi_9): dropped" in brief
     shown = " ".join(text_of(found, 160).split())
+    two = replace(found, way="processes", device=replace(DEVICE, pairs=2))
+    assert "saves 0.700 ms (range 0.690 ms" in render_brief(Document("", blocks=(make_proof_section(two, 10),)))
+    assert "0.700 ms (range 0.690 ms to 0.710 ms) 1.39x" in " ".join(text_of(two, 160).split())
     broken = replace(found, kernels=(replace(carries, alone=Ratio(0.0, 0.0, 0.0, 20)), idle))
     assert "0.700 ms (0.690 ms to 0.710 ms) ? " in " ".join(text_of(broken, 160).split()), "a record may hold a zero"
     assert "0.700 ms (0.690 ms to 0.710 ms) 1.39x" in shown and "by itself 1.39x" not in shown, "the table has it"

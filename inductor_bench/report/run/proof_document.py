@@ -171,10 +171,15 @@ def _format_difference(saving: Saving) -> str:
         more, low, high = "more", -high, -low
     shares = [_format_share(value, saving.own_s) for value in (abs(saving.saving_s), low, high)]
     ends = f"{units.seconds(low)} to {units.seconds(high)}, {shares[1]} to {shares[2]}"
-    is_enough = saving.pairs >= count_needed_samples(CONFIDENCE)
-    interval = "95% interval" if is_enough else "range"
     difference = f"{units.seconds(abs(saving.saving_s))} ({shares[0]}) {more}"
-    return f"{difference}; {interval} {ends}, in {plural(saving.pairs, 'pair')}"
+    return (
+        f"{difference}; {'range' if _has_range(saving) else '95% interval'} {ends}, in {plural(saving.pairs, 'pair')}"
+    )
+
+
+def _has_range(saving: Saving | None) -> bool:
+    """Whether the pairs of a saving are too few for an interval, so that its ends are those of all pairs."""
+    return saving is not None and saving.pairs < count_needed_samples(CONFIDENCE)
 
 
 def _format_share(value: float, of_s: float) -> str:
@@ -283,12 +288,15 @@ def list_applied(found: Verification) -> Sequence[AppliedKernel]:
     return sorted(shown, key=lambda one: (not one.runs, -(one.saving_s or 0.0)))
 
 
-def describe_edit(kernel: AppliedKernel) -> str:
-    """What is known of one edit: ``mine.py (triton_red_0): on the device 2.50 ms → 1.80 ms a step, saves …``."""
+def describe_edit(kernel: AppliedKernel, of_range: bool = False) -> str:
+    """What is known of one edit: ``mine.py (triton_red_0): on the device 2.50 ms → 1.80 ms a step, saves …``.
+
+    ``of_range`` says that the ends of its saving are those of a range, not of an interval.
+    """
     said = [] if kernel.runs else [STATES.get(kernel.state, kernel.state)]
     if kernel.own_s is not None and kernel.tuned_s is not None and kernel.saving_s is not None:
         times = f"{units.seconds(kernel.own_s)} → {units.seconds(kernel.tuned_s)}"
-        saving = describe_saving(kernel.saving_s, kernel.low_s, kernel.high_s)
+        saving = describe_saving(kernel.saving_s, kernel.low_s, kernel.high_s, of_range)
         said.append(f"on the device {times} a step, {saving}")
     if kernel.alone is not None:
         said.append(f"by itself {format_speedup_of(kernel.alone)}")
@@ -296,12 +304,12 @@ def describe_edit(kernel: AppliedKernel) -> str:
     return f"{which}: {'; '.join(said) or 'no time of it alone is known'}"
 
 
-def _format_saved(kernel: AppliedKernel) -> str:
-    """What a kernel saves in the program, with the interval if that is known."""
+def _format_saved(kernel: AppliedKernel, of_range: bool) -> str:
+    """What a kernel saves in the program, with its interval or range if that is known."""
     saved = units.seconds(kernel.saving_s)
     if kernel.low_s is None or kernel.high_s is None:
         return saved
-    return f"{saved} ({units.seconds(kernel.low_s)} to {units.seconds(kernel.high_s)})"
+    return f"{saved} ({'range ' * of_range}{units.seconds(kernel.low_s)} to {units.seconds(kernel.high_s)})"
 
 
 def describe_missed_kernels(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
@@ -333,7 +341,8 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
         *((Column("saves" if measured else "state"),) if measured or others else ()),
         *((Column("by itself"),) if any(one.alone for one in pinned) else ()),
     )
-    rows = [_make_proof_row(one, [column.title for column in columns[2:]]) for one in (*pinned, *others)]
+    of_range = _has_range(found.device)
+    rows = [_make_proof_row(one, [column.title for column in columns[2:]], of_range) for one in (*pinned, *others)]
     table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
     shown = [
         Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
@@ -349,7 +358,10 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
                 () if limit is None else (f"{describe_limit(compute_slowdown_of_proof(found), limit)}.",), LEAD
             ),
             Items(tuple(Item(f"{said}.", NOTE) for said in describe_details(found)), on=On.EVERYWHERE & ~On.BRIEF),
-            Items(tuple(Item(f"{describe_edit(one)}.", NOTE) for one in list_applied(found) if one.edit), on=On.BRIEF),
+            Items(
+                tuple(Item(f"{describe_edit(one, of_range)}.", NOTE) for one in list_applied(found) if one.edit),
+                on=On.BRIEF,
+            ),
             *_make_waterfalls(found.device, pinned),
             *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
             Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
@@ -373,7 +385,7 @@ def _make_waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> 
         yield from plot_waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
 
 
-def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
+def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str], of_range: bool) -> Row:
     """The row of a kernel: what it runs, and a cell for each of the titles."""
     runs = kernel.state == PINNED
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
@@ -382,7 +394,7 @@ def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
     cells = {
         "time": Cell(units.seconds(kernel.own_s), kernel.own_s),
         "projected": Cell(units.seconds(projected), projected),
-        "saves": Cell(_format_saved(kernel), kernel.saving_s) if runs else Cell(state),
+        "saves": Cell(_format_saved(kernel, of_range), kernel.saving_s) if runs else Cell(state),
         "state": Cell(state),
         "by itself": Cell(format_speedup(kernel.alone.median) if kernel.alone is not None else ""),
     }
