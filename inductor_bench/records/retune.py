@@ -494,9 +494,6 @@ STEPS, PROCESSES = "steps", "processes"
 MOST_TIMED = 10_000
 """Maximum number of timed steps, if the user asks for a time."""
 
-ENDED_EARLY = "The program ended while its steps were timed: fewer steps than planned were compared"
-"""The note of a proof that cannot take longer."""
-
 SAVES, SLOWER, NO_DIFFERENCE = "saves", "slower", "no difference"
 """The verdicts on a saving."""
 
@@ -592,6 +589,7 @@ class Verification:
     created: str = ""  # the time of the comparison
     # the load of the machine while the steps were timed, of the process that it delayed most; ``None`` for a GPU
     load: MachineLoad | None = None
+    ended_early: bool = False  # whether the program ended while its steps were timed, so that a proof has no more steps
 
     @property
     def pinned(self) -> int:

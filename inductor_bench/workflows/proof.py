@@ -37,7 +37,6 @@ from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
 from ..records.evidence import DONE as STEPS_DONE
 from ..records.retune import (
     DROPPED,
-    ENDED_EARLY,
     PROCESSES,
     STEPS,
     UNDECIDED,
@@ -254,6 +253,7 @@ def sum_predicted_savings_s(kernels: Sequence[AppliedKernel]) -> float:
 # Compares steps of one process, in which the pins are used in turn.
 
 
+ENDED_EARLY = "The program ended while its steps were timed: fewer steps than planned were compared"
 UNPROFILED = "The program ended before enough steps were profiled: what the device saves is unknown"
 
 
@@ -282,6 +282,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
         notes=tuple(notes),
         created=now(),
         load=found.load,
+        ended_early=found.state == TIMING,
     )
 
 

@@ -21,7 +21,6 @@ from inductor_bench.messages.observed import APPLY, ComparedOutputs, Pins
 from inductor_bench.records.base import Category
 from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import (
-    ENDED_EARLY,
     FASTER,
     MOST_TIMED,
     AppliedKernel,
@@ -421,7 +420,7 @@ def test_an_undecided_proof_names_the_command_that_compares_more_steps() -> None
         (replace(undecided, step=replace(STEP, pairs=MOST_TIMED // 2, verdict="undecided")), None, ""),
         (replace(undecided, step=replace(STEP, own_s=50.0, verdict="undecided")), None, ""),
         (replace(undecided, step=replace(STEP, own_s=20.0, verdict="undecided")), None, ""),
-        (replace(undecided, notes=(ENDED_EARLY,)), None, ""),
+        (replace(undecided, ended_early=True), None, ""),
         (replace(undecided, way="processes"), None, ""),
         (replace(FOUND, step=SAME), None, ""),
         (FOUND, None, ""),

@@ -18,7 +18,6 @@ from ...records.edit import put_in_words
 from ...records.request import ApplyRequest
 from ...records.request_fields import list_option_words
 from ...records.retune import (
-    ENDED_EARLY,
     MOST_TIMED,
     NO_DIFFERENCE,
     SAVES,
@@ -491,7 +490,7 @@ def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple
 def may_be_decided(found: Verification, limit: float | None) -> bool:
     """Whether more steps of a program may decide what is undecided: the verdict, or whether it passes the limit."""
     step = found.step
-    if step is None or not found.pinned or found.way != STEPS or ENDED_EARLY in found.notes:
+    if step is None or not found.pinned or found.way != STEPS or found.ended_early:
         return False
     widest = max(abs(step.low_s), abs(step.high_s))
     undecided = limit is not None and judge_limit(compute_slowdown_of_proof(found), limit) == UNDECIDED

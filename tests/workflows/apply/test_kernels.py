@@ -21,7 +21,7 @@ from inductor_bench.messages.observed import (
 )
 from inductor_bench.records.base import Category
 from inductor_bench.records.edit import EditPin
-from inductor_bench.records.evidence import DONE, ObservedSteps
+from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
 from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import RetuneRow, Saving, TritonPin
 from inductor_bench.store.folder import RunFolder
@@ -125,6 +125,9 @@ def test_the_profiled_steps_of_a_comparison_say_what_each_kernel_of_a_group_save
     monkeypatch.setattr(proof, "_read_durations", lambda _: [durations(flag) for flag in flags[1:]])
     steps = tuple(ComparedStep(flag, 9e-3) for flag in flags)
     in_steps = describe_steps(pinned, ComparedSteps(1, "cuda", DONE, steps=steps, profiled=tuple(flags)), states)
+
+    early = describe_steps(pinned, ComparedSteps(1, "cuda", TIMING, steps=steps, profiled=tuple(flags)), states)
+    assert early.ended_early and not in_steps.ended_early and len(early.notes) > len(in_steps.notes)
 
     observed = iter(ObservedSteps(1, "cuda", DONE, step_times_s=(9e-3,) * 5, trace=str(flag)) for flag in ROUNDS)
     ended = ProcessResult(0, None, False, 1.0, tmp_path / "log")
