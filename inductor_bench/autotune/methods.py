@@ -273,7 +273,7 @@ class RacePlan:
     finalists: int = 2
     final_rounds: int = 20
     most_final_rounds: int = 40
-    goes_on: Callable[[], bool] = bool
+    goes_on: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
