@@ -74,12 +74,10 @@ def describe_saving(
     before, after = ("takes ", " longer") if saved_s < 0 else ("saves ", "")
     if saved_s < 0:
         low_s, high_s = (None if end is None else 0.0 - end for end in (high_s, low_s))
-    ends = (
-        f" ({'range ' * of_range}{units.seconds(low_s)} to {units.seconds(high_s)})"
-        if None not in (low_s, high_s)
-        else ""
-    )
-    return f"{before}{units.seconds(abs(saved_s))}{after}{ends}"
+    said = f"{before}{units.seconds(abs(saved_s))}{after}"
+    if low_s is None or high_s is None:
+        return said
+    return f"{said} ({'range ' * of_range}{units.seconds(low_s)} to {units.seconds(high_s)})"
 
 
 def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Document:
