@@ -11,6 +11,7 @@ from ..analysis.findings.finding import apply_command, plural
 from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..records.comparison import Pairing
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
+from ..records.request import ApplyRequest, KernelRequest
 from ..records.request_fields import list_option_words
 from ..records.retune import SLOWER, UNDECIDED, Ratio
 from . import names
@@ -33,6 +34,12 @@ FIRST_LONGER_S = 60
 def find_longer_time(last_s: float) -> int:
     """The seconds of a longer proof or check, by those of the last one; for a long one, the longest time."""
     return next((one for one in PROOF_TIMES_S if one >= LONGER * last_s), PROOF_TIMES_S[-1])
+
+
+def list_longer_options(request: ApplyRequest | KernelRequest, longer_s: float, limit: float | None) -> list[str]:
+    """The options of the same command with so many seconds, and with the limit of the slowdown that was asked for."""
+    options = list_option_words(replace(request, proof_s=float(longer_s)))
+    return [*options, *([] if limit is None else ["--fail-above", f"{100 * limit:g}%"])]
 
 
 def format_speedup(ratio: float) -> str:
@@ -173,8 +180,7 @@ def _list_longer_checks(verdict: EditVerdict, limit: float | None) -> Iterator[t
     longer_s = FIRST_LONGER_S if request.proof_s is None else find_longer_time(request.proof_s)
     if longer_s < LEAST_LONGER * (request.proof_s or 0.0):
         return
-    options = [*list_option_words(replace(request, proof_s=float(longer_s)))]
-    options += [] if limit is None else ["--fail-above", f"{100 * limit:g}%"]
+    options = list_longer_options(request, longer_s, limit)
     command = shlex.join(["inductor-bench", "kernel", verdict.file, "--check", *options])
     yield command, f"times more pairs, for up to {units.duration(longer_s)} while it is undecided"
 

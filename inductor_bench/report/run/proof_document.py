@@ -16,7 +16,6 @@ from ...analysis.limits import compute_slowdown_of_proof, describe_limit, judge_
 from ...analysis.statistics import CONFIDENCE, STEP_EFFECT, VERDICT_CONFIDENCE, count_needed_samples
 from ...records.edit import put_in_words
 from ...records.request import ApplyRequest
-from ...records.request_fields import list_option_words
 from ...records.retune import (
     MOST_TIMED,
     NO_DIFFERENCE,
@@ -55,7 +54,14 @@ from ..document import (
     make_text_column,
 )
 from ..document_summary import summarise_document
-from ..edit_document import LEAST_LONGER, describe_saving, find_longer_time, format_speedup, format_speedup_of
+from ..edit_document import (
+    LEAST_LONGER,
+    describe_saving,
+    find_longer_time,
+    format_speedup,
+    format_speedup_of,
+    list_longer_options,
+)
 from ..formats import DEFAULT_VIEW, View, make_formats
 from ..waterfall import Fall, plot_waterfall
 
@@ -477,8 +483,7 @@ def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple
     if longer_s < LEAST_LONGER * timed_s:
         return
     # the limit was for a shorter proof, and ends the program before a longer one
-    options = [*list_option_words(replace(request, proof_s=float(asked_s), timeout_s=None))]
-    options += [] if limit is None else ["--fail-above", f"{100 * limit:g}%"]
+    options = list_longer_options(replace(request, timeout_s=None), asked_s, limit)
     place = "--known" if request.run is None else shlex.quote(str(request.run))
     times = units.duration(longer_s)
     yield (
