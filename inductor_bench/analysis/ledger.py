@@ -189,7 +189,7 @@ def account(steps: Steps) -> Ledger:
     intervals = [Span(work.start_s, work.end_s, _PRIORITIES.get(work.kind, 0)) for work in steps.works]
     start, end = window.bounds[0], window.bounds[-1]
     given, pauses = divide(intervals, start, end)
-    parts, profiled_s = list(_list_working_parts(steps, given)), (end - start) / window.steps
+    parts, profiled_s = list(_list_working_parts(steps, given)), window.step_time_s
     cut_s = 0.0
     if steps.on_host:
         scale = steps.step_time_s / profiled_s

@@ -120,7 +120,7 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
         if work.call >= 0:
             works[work.call].append(work)
     numbers = {call: number for number, call in enumerate(steps.calls)}
-    scale = steps.step_time_s / ((window.bounds[-1] - window.bounds[0]) / window.steps)
+    scale = steps.step_time_s / window.step_time_s
     for place in range(len(folds[0])):
         spans, repetitions = [], 0
         for calls, folded in zip(by_step, folds, strict=True):
@@ -332,8 +332,7 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
 
 def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     """The steps at a faster level, if the profiled ones took less than those around them, which last a short time."""
-    profiled_s = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
-    if steps.step_time_s <= SLOWER_THAN_PROFILED * profiled_s:
+    if steps.step_time_s <= SLOWER_THAN_PROFILED * found.window.step_time_s:
         return steps
     level = level_at(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
     if level.time_s >= steps.step_time_s:
@@ -342,9 +341,8 @@ def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
 
 
 def _use_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
-    window = found.window
-    time_s = (window.bounds[-1] - window.bounds[0]) / window.steps
-    return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * window.steps, level=(0, window.steps))
+    time_s, count = found.window.step_time_s, found.window.steps
+    return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * count, level=(0, count))
 
 
 def _describe_host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:
@@ -517,11 +515,11 @@ def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgr
     The measurement of a module by itself matters only if the program replays it as a CUDA graph, so that the step of
     other programs is described once.
     """
+    if not any(map(_has_steps, evidence.processes)):
+        return None  # what is known of the steps is kept for the next call
     modules = (
         one if one.cuda_graphs else replace(one, measurement=None, outputs=Outputs()) for one in evidence.modules
     )
-    if not any(map(_has_steps, evidence.processes)):
-        return None  # what is known of the steps is kept for the next call
     observed = replace(evidence, modules=tuple(modules))
     inputs = observed.processes, observed.modules, observed.stopped
     return files.once("step", inputs, lambda: _describe_program(observed, files))

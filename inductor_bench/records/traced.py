@@ -236,6 +236,11 @@ class StepWindow:
     def steps(self) -> int:
         return len(self.marks) - 1
 
+    @property
+    def step_time_s(self) -> float:
+        """The mean time of a profiled step on the device's clock."""
+        return (self.bounds[-1] - self.bounds[0]) / self.steps
+
     def launched(self, time_s: float) -> bool:
         """Whether the host was within the window at this time."""
         return self.marks[0] <= time_s < self.marks[-1]
