@@ -66,7 +66,7 @@ from .finding import (
     time_of,
 )
 from .program_findings import list_idle_parts
-from .step_phrases import MUCH_TIME, compute_share_of_other_steps, find_differing_kinds, format_share, name_line
+from .step_phrases import find_differing_kinds, find_long_other_steps, format_share, name_line
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
 
@@ -192,7 +192,7 @@ def _list_other_levels(times: Sequence[float], begin: int, end: int) -> Iterator
 def find_other_steps(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports steps that called other graphs than the profiled ones, as an evaluation does."""
     program = find_step(evidence.run)
-    share = compute_share_of_other_steps(program) if program else None
+    are_long = program is not None and find_long_other_steps(program) is not None
     for one in program.other_steps if program else ():
         labels = {module.slug: module.label for module in evidence.run.modules}
         named = join_words([labels[slug] for slug in one.graphs if slug in labels]) or "no graph"
@@ -202,8 +202,7 @@ def find_other_steps(evidence: RunEvidence) -> Iterator[Finding]:
             f"{units.seconds(one.time_s)}{median}: the figures leave {'it' if one.count == 1 else 'them'} out"
         )
         often = program is not None and one.count >= OFTEN * len(program.step_times_s)
-        often = often or (share is not None and share >= MUCH_TIME)
-        yield Finding("other-steps", text, level=CAUTION if often else NOTE, about=named)
+        yield Finding("other-steps", text, level=CAUTION if often or are_long else NOTE, about=named)
 
 
 def _compute_drift(times: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
@@ -47,23 +48,32 @@ def describe_step(program: Program) -> str:
     return f"{said} = {describe_loop(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
 
 
-def compute_share_of_other_steps(program: Program) -> float | None:
-    """The share of the time in steps that ran other calls than the timed ones; ``None`` if that is not known."""
+class OtherStepsTime(NamedTuple):
+    """The time of the steps that ran other calls than the timed ones."""
+
+    steps: int
+    among: int  # the number of steps among which they were counted
+    mean_s: float
+    share: float  # of the time of all steps among which they were counted
+
+
+def find_long_other_steps(program: Program) -> OtherStepsTime | None:
+    """The other steps if they take much of the time; ``None`` if they do not, or if that is not known."""
     among = max((one.among or 0 for one in program.other_steps), default=0)
+    if not among:
+        return None
+    count = sum(one.count for one in program.other_steps)
     others_s = sum(one.count * one.time_s for one in program.other_steps)
-    whole_s = others_s + (among - sum(one.count for one in program.other_steps)) * program.step_time_s
-    return others_s / whole_s if among and whole_s > 0 else None
+    share = others_s / (others_s + (among - count) * program.step_time_s)
+    return OtherStepsTime(count, among, others_s / count, share) if share >= MUCH_TIME else None
 
 
 def _describe_other_steps(program: Program) -> Iterator[str]:
-    share = compute_share_of_other_steps(program)
-    if share is not None and share >= MUCH_TIME:
-        count = sum(one.count for one in program.other_steps)
-        each_s = sum(one.count * one.time_s for one in program.other_steps) / count
-        among = max(one.among or 0 for one in program.other_steps)
+    found = find_long_other_steps(program)
+    if found is not None:
         yield (
-            f"{count} of {plural(among, 'step')} ran other calls and took {units.seconds(each_s)}"
-            f"{' each' if count > 1 else ''}, {units.whole_percent(share)} of the time"
+            f"{found.steps} of {plural(found.among, 'step')} ran other calls and took {units.seconds(found.mean_s)}"
+            f"{' each' if found.steps > 1 else ''}, {units.whole_percent(found.share)} of the time"
         )
 
 
