@@ -39,7 +39,6 @@ from .step_phrases import name_line
 # The sizes of matrix products, from the arguments of their operators.
 
 
-HALF = ("bfloat16", "float16")
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1}
 _TENSOR = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<sizes>[\d,]*)\]")
 _FIRST = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1, "aten._scaled_mm": 0, "aten._int_mm": 0}

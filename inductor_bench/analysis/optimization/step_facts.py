@@ -109,8 +109,12 @@ class StepFacts:
         return not is_uncompiled(self.run)
 
     @cached_property
+    def _evidence(self) -> RunEvidence:
+        return RunEvidence(self.run)
+
+    @property
     def _rows(self) -> list[CostedKernel]:
-        return RunEvidence(self.run).rows
+        return self._evidence.rows
 
     def share(self, seconds: float) -> float | None:
         """A time as a share of the step, at most 1."""
@@ -157,7 +161,7 @@ class StepFacts:
     @cached_property
     def attention(self) -> float | None:
         """How far kernels of attention are from their limits, and all the time of calls that no such kernel took."""
-        unfused = self.share(time_of(find_unfused_attention(RunEvidence(self.run))))
+        unfused = self.share(time_of(find_unfused_attention(self._evidence)))
         fused = self.kernels((Category.EXTERN_ATTENTION,))
         return None if unfused is None or fused is None else min(1.0, unfused + fused)
 
