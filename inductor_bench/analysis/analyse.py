@@ -354,7 +354,7 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
 def read_step_ahead(evidence: Evidence, files: EvidenceFiles) -> None:
     """Reads and computes what :func:`analyse` needs of the program's step, whatever its modules' measurements say.
 
-    It does nothing if they change the step: if the program replays modules as CUDA graphs.
+    A program that replays modules as CUDA graphs is left out: their measurements change what its step says.
     """
     if any(module.cuda_graphs for module in evidence.modules):
         return

@@ -331,7 +331,7 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
 
 
 def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
-    """The steps at a faster level, if the profiled ones took less than those around them, which last a short time."""
+    """The steps at a faster level, if the steps around the profile took longer than the profiled ones, and were few."""
     if steps.step_time_s <= SLOWER_THAN_PROFILED * found.window.step_time_s:
         return steps
     level = level_at(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)

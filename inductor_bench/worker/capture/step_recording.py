@@ -346,7 +346,7 @@ class Recording:
         with detaching_cupti() if last else contextlib.nullcontext():
             self.stop()
         if not self._profile.profiler.kineto_results.trace_start_ns():
-            raise RuntimeError("torch's profiler ended early and has no trace; it cannot begin on a second thread")
+            raise RuntimeError("torch's profiler ended early and has no trace")
         self._profile.export_chrome_trace(str(self.path))
         return str(self.path)
 
