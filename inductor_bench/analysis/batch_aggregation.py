@@ -284,7 +284,8 @@ def _describe_rate(kernel: KernelResult, tf32: bool) -> KernelRate:
     bandwidth, flop_rate = (
         amount / time_s if amount is not None and time_s > 0 else None for amount in (kernel.moved_bytes, kernel.flops)
     )
-    return KernelRate(kernel.bound, kernel.dtype, tf32, time_s, bandwidth, flop_rate, kernel.peak_share)
+    rates = bandwidth, flop_rate, kernel.peak_share
+    return KernelRate(kernel.bound, kernel.dtype, tf32, time_s, *rates, time_s / (kernel.calls or 1))
 
 
 def _leave_out_refuted_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]]) -> ModelResult:

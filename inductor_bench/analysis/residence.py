@@ -290,7 +290,7 @@ def count_bytes_between(touches: ObservedTouches, eager: EagerOperators | None, 
     if eager is None or eager.graphs != tuple(call.graph for call in touches.calls):
         return {}
     known = [place for call in touches.calls for place in (*call.inputs, *call.outputs)]
-    return count_eager_bytes(eager, known, max(peaks.memory_bandwidth, peaks.cache_bandwidth or 0.0))
+    return count_eager_bytes(eager, known, max(peaks.memory_bandwidth, peaks.find_cache_bandwidth(0) or 0.0))
 
 
 def predict_dram_shares(

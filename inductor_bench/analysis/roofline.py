@@ -148,11 +148,12 @@ def _compute_needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | Non
     needs: dict[str, float | None] = {}
     work = timed.work
     if timed.dram_bytes is not None and timed.dram_bytes <= WRITE_SPREAD * peaks.memory_bandwidth * timed.time_s:
-        needs.update(_compute_resident_times(timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
+        needs.update(_compute_resident_times(timed, timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
     elif work.moved_bytes and bandwidth is not None:
         within = peaks.cache_bytes is not None and work.moved_bytes / timed.calls <= peaks.cache_bytes
         if within or bandwidth > WRITE_SPREAD * peaks.memory_bandwidth:
-            needs["cache"] = work.moved_bytes / peaks.cache_bandwidth if peaks.cache_bandwidth else None
+            roof = peaks.find_cache_bandwidth(work.moved_bytes / timed.calls)
+            needs["cache"] = work.moved_bytes / roof if roof else None
         else:
             needs["memory"] = work.moved_bytes / peaks.memory_bandwidth
     if work.flops:
@@ -167,13 +168,16 @@ def _compute_needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | Non
     return needs
 
 
-def _compute_resident_times(dram_bytes: float, cache_bytes: float, peaks: Peaks) -> dict[str, float | None]:
+def _compute_resident_times(
+    timed: TimedWork, dram_bytes: float, cache_bytes: float, peaks: Peaks
+) -> dict[str, float | None]:
     """The shortest seconds of DRAM's bytes, and of all bytes in the cache; see :func:`_compute_needed_times`."""
     needs: dict[str, float | None] = {}
+    roof = peaks.find_cache_bandwidth((dram_bytes + cache_bytes) / timed.calls)
     if dram_bytes > 0:
         needs["memory"] = dram_bytes / peaks.memory_bandwidth
-    if cache_bytes and peaks.cache_bandwidth:
-        needs["cache"] = (dram_bytes + cache_bytes) / peaks.cache_bandwidth
+    if cache_bytes and roof:
+        needs["cache"] = (dram_bytes + cache_bytes) / roof
     elif cache_bytes > dram_bytes:
         needs["cache"] = None
     return needs
@@ -216,6 +220,7 @@ class KernelRate(NamedTuple):
     bandwidth: float | None
     flop_rate: float | None
     peak_share: float | None  # of the bound; ``None`` for a rate above it
+    call_s: float  # the seconds of one of its calls
 
     @property
     def roof(self) -> Roof:
@@ -223,13 +228,19 @@ class KernelRate(NamedTuple):
             return self.bound, ""
         return "compute", "tf32" if self.tf32 and self.dtype == "float32" else self.dtype or ""
 
+    def find_peak(self, peaks: Peaks) -> float | None:
+        """The measured peak that bounds it, in FLOPs or bytes per second; ``None`` if it is unknown."""
+        if self.bound == "compute":
+            return find_matrix_roof(self.dtype, peaks, tf32=self.tf32)
+        if self.bound == "cache":
+            return peaks.find_cache_bandwidth((self.bandwidth or 0.0) * self.call_s)
+        return peaks.memory_bandwidth if self.bound == "memory" else None
+
     def beyond(self, peaks: Peaks) -> float:
         """The ratio of the rate to the measured peak that bounds it; 0 if it is below it, or one of them is unknown."""
         if self.peak_share is not None or self.bound not in ("compute", "cache"):
             return 0.0
-        rate, peak = self.bandwidth, peaks.cache_bandwidth
-        if self.bound == "compute":
-            rate, peak = self.flop_rate, find_matrix_roof(self.dtype, peaks, tf32=self.tf32)
+        rate, peak = self.flop_rate if self.bound == "compute" else self.bandwidth, self.find_peak(peaks)
         return rate / peak if rate and peak else 0.0
 
 
@@ -237,7 +248,8 @@ def describe_rate(module: ModuleRecord, kernel: Kernel) -> KernelRate:
     """The rates of a kernel of a module, by its time in the step if it is known."""
     time_s, roof = kernel.time_s if kernel.step_time_s is None else kernel.step_time_s, kernel.roof
     rates = roof.bandwidth, roof.flop_rate, roof.peak_share
-    return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates)
+    calls = kernel.calls if kernel.step_time_s is None else kernel.step_calls
+    return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates, time_s / (calls or 1))
 
 
 def find_refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: float = 0.0) -> frozenset[Roof]:

@@ -432,6 +432,14 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class CacheRoof:
+    """The bandwidth of so much data in a processor's caches."""
+
+    size: int  # the bytes of the data
+    bandwidth: float  # the highest bandwidth of data of this size or more
+
+
+@dataclass(frozen=True)
 class Peaks:
     """The measured peaks of a device: the roofs to which shares of peak refer."""
 
@@ -444,6 +452,15 @@ class Peaks:
     threads: int | None = None  # the number of threads that were used; CPU only
     torch: str = ""  # the version of torch that measured
     measured_at: str = ""  # the time of the measurement (ISO 8601)
+    cache_roofs: tuple[CacheRoof, ...] = ()  # the bandwidths of a CPU's caches by the size of the data, ascending
+
+    def find_cache_bandwidth(self, size: float) -> float | None:
+        """The highest bandwidth in bytes per second of ``size`` bytes in the caches; ``None`` if it is unknown.
+
+        On a CPU it is that of the largest measured size up to ``size``, or of the smallest one.
+        """
+        held = [roof for roof in self.cache_roofs if roof.size <= size] or self.cache_roofs[:1]
+        return held[-1].bandwidth if held else self.cache_bandwidth
 
 
 @dataclass(frozen=True)

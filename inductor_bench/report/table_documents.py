@@ -46,6 +46,7 @@ from .document import (
 from .document_summary import write_json
 from .formats import DEFAULT_VIEW, Renderer, View, make_formats, write_csv
 from .modes_document import QUIETER, describe_machine, make_mode_cells, make_mode_table, write_advice
+from .run.run_words import describe_cache_rates
 
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 
@@ -121,9 +122,10 @@ def _check_row(check: CheckRow) -> Row:
 def _make_peak_rows(peaks: Peaks) -> list[Row]:
     cache = find_device_of_peaks(peaks).words.cache
     found = [("DRAM", units.rate(peaks.memory_bandwidth), f"simple kernels over arrays far larger than the {cache}")]
-    if peaks.cache_bandwidth is not None:
+    if rates := describe_cache_rates(peaks):
         held = f"a third of its {units.size(peaks.cache_bytes)}" if peaks.cache_bytes else "arrays that it holds"
-        found.append((cache, units.rate(peaks.cache_bandwidth), f"the same over {held}"))
+        least = f", down to {units.size(peaks.cache_roofs[0].size)}" if peaks.cache_roofs else ""
+        found.append((cache, rates, f"the same over {held}{least}"))
     found += [
         (f"compute {dtype}", units.flop_rate(rate), "dense matrix products of random numbers" if index == 0 else "")
         for index, (dtype, rate) in enumerate(peaks.matmul_flops.items())

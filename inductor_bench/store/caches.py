@@ -34,7 +34,7 @@ from .files import ensure_private_folder, read_json, write_json
 # A cache that cannot be read or written counts as empty and fails no measurement.
 
 
-PEAKS_FORMAT = 3
+PEAKS_FORMAT = 4
 """The version of the file and of the way of measuring. A file of another version is measured again."""
 
 

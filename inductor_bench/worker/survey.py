@@ -542,6 +542,7 @@ def measure_peaks(device: str) -> Peaks:
         matmul_flops=measured.matmul_flops,
         cache_bytes=measured.cache_bytes,
         cache_bandwidth=measured.cache_bandwidth,
+        cache_roofs=measured.cache_roofs,
         launch_floor_s=measured.launch_floor_s,
         threads=torch.get_num_threads() if runtime.device.runs_on_host else None,
         torch=str(torch.__version__),

@@ -17,7 +17,7 @@ from inductor_bench.analysis.roofline import (
     judge_kernel,
 )
 from inductor_bench.records.module import LeastWork, RooflineResult
-from inductor_bench.records.run import Peaks
+from inductor_bench.records.run import CacheRoof, Peaks
 
 GPU = Peaks(
     device="made-up",
@@ -45,6 +45,18 @@ def test_bytes_per_call_and_not_in_all_decide_whether_the_cache_serves_a_kernel(
     assert small.gain_limit_s == pytest.approx(0.75e-3)
     just_over = judge_kernel(timed(time_s=1e-2, calls=100, moved_bytes=1.001e9), GPU)
     assert just_over.bound == "memory"
+
+
+def test_the_caches_of_a_cpu_are_the_faster_the_fewer_bytes_a_call_moves() -> None:
+    roofs = (CacheRoof(1_000_000, 8e12), CacheRoof(4_000_000, 4e12))
+    peaks = replace(CPU, cache_roofs=roofs)
+    for moved, share in ((4e5, 0.05), (1e6, 0.125), (3.9e6, 0.4875), (4e6, 1.0), (9e6, None)):
+        judged = judge_kernel(timed(time_s=1e-6, calls=1, moved_bytes=moved), peaks)
+        assert (judged.bound, judged.peak_share) == ("cache", pytest.approx(share)), moved
+    many = judge_kernel(timed(time_s=1e-4, calls=100, moved_bytes=1e8), peaks)
+    assert many.peak_share == pytest.approx(0.125), "the bytes of one call decide"
+    in_step = TimedWork(1e-6, 1, LeastWork(moved_bytes=1e6), dram_bytes=0.0, cache_bytes=1e6)
+    assert judge_kernel(in_step, peaks).peak_share == pytest.approx(0.125)
 
 
 def test_a_rate_beyond_dram_means_the_cache_unless_it_is_within_the_spread() -> None:

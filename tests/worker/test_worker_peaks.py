@@ -59,10 +59,13 @@ def test_cpu_peaks_are_plausible_and_rest_on_few_kernels(measured: tuple[Peaks, 
     assert all(rate > peaks.matmul_flops["float32"] for name, rate in peaks.matmul_flops.items() if name != "float32")
     assert (peaks.cache_bandwidth is None) == (peaks.cache_bytes is None)
     assert peaks.cache_bandwidth is None or peaks.cache_bandwidth > 0.5e9  # others may use the cache, too
+    sizes, rates = [roof.size for roof in peaks.cache_roofs], [roof.bandwidth for roof in peaks.cache_roofs]
+    assert sizes == sorted(sizes) and rates == sorted(rates, reverse=True)
+    assert not sizes or (sizes[-1] == (peaks.cache_bytes or 0) // 3 and rates[-1] == peaks.cache_bandwidth)
     assert peaks.launch_floor_s is None
     assert peaks.threads == torch.get_num_threads()
     assert peaks.torch == torch.__version__
-    assert timed <= 2 * 3 + 3 + 3 * 4, "two bandwidths, three pilots, and four products of three types"
+    assert timed <= 3 * (1 + len(sizes)) + 3 + 3 * 4, "the bandwidths, three pilots, four products of three types"
 
 
 def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peaks, int]) -> None:

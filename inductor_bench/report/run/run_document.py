@@ -31,7 +31,7 @@ from ...errors import InductorBenchError
 from ...records.base import Failure
 from ...records.evidence import HostTrace
 from ...records.module import ModuleRecord
-from ...records.run import Peaks, Run, Timeline
+from ...records.run import Run, Timeline
 from ...store.files import write_text
 from ...store.folder import PAGE, RECORD, RunFolder
 from ...store.run_files import read_host_trace, read_kernel_files, read_timeline
@@ -79,6 +79,7 @@ from .run_words import (
     describe_folded_graphs,
     describe_ledger,
     describe_machine,
+    describe_peaks,
     describe_whole,
     find_rows,
     list_bar_parts,
@@ -486,23 +487,13 @@ def _list_facts(run: Run) -> tuple[Block, ...]:
         ("versions", ", ".join(f"{name} {value}" for name, value in versions if value)),
         ("machine", ", ".join(filter(None, machines))),
         ("matrix products", describe_product_type(run)),
-        ("measured peaks", _list_peaks(peaks) if peaks is not None else ""),
+        ("measured peaks", describe_peaks(peaks) if peaks is not None else ""),
         ("variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())),
     ]
     for module in run.modules:
         paths = (module.file, module.outputs.trace, module.outputs.log)
         facts.append((module.label, " · ".join(path for path in paths if path)))
     return (Facts(tuple((name, value) for name, value in facts if value)),)
-
-
-def _list_peaks(peaks: Peaks) -> str:
-    parts = [f"memory {units.rate(peaks.memory_bandwidth)}"]
-    if peaks.cache_bandwidth is not None:
-        parts.append(f"cache {units.rate(peaks.cache_bandwidth)} ({units.size(peaks.cache_bytes)})")
-    parts += [f"{dtype} matrix multiply {units.flop_rate(rate)}" for dtype, rate in peaks.matmul_flops.items()]
-    if peaks.launch_floor_s is not None:
-        parts.append(f"empty kernel {units.seconds(peaks.launch_floor_s)}")
-    return ", ".join(parts) + (f"; measured {peaks.measured_at}" if peaks.measured_at else "")
 
 
 def _list_next_commands(run: Run, view: View) -> Iterator[Block]:

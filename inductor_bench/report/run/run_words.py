@@ -10,7 +10,7 @@ from ...analysis.findings.doubts import METHOD_WORDS, list_methods
 from ...analysis.findings.finding import ADVICE, Finding, join_words, plural
 from ...analysis.findings.next_commands import find_proven_rows, find_searched_rows
 from ...analysis.optimization.search_results import describe_result
-from ...analysis.roofline import find_matrix_roof
+from ...analysis.roofline import describe_rate, find_matrix_roof
 from ...analysis.step_costs import (
     Cost,
     compute_alone_ratio,
@@ -30,7 +30,7 @@ from ...errors import UsageError
 from ...records.base import Failure
 from ...records.module import Kernel, ModuleRecord
 from ...records.optimization import Optimization
-from ...records.run import Run
+from ...records.run import Peaks, Run
 from .. import names, palette
 from ..optimization_document import STATES
 
@@ -352,11 +352,39 @@ def _describe_roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
         if bound == "memory":
             roofs.append(f"{name} {units.rate(peaks.memory_bandwidth)}")
         elif bound == "cache":
-            known = f" {units.rate(peaks.cache_bandwidth)}" if peaks.cache_bandwidth else ""
-            roofs.append(f"{name}{known}")
+            roofs.append(_describe_cache_roofs(name, peaks, entries))
         elif bound == "compute":
             roofs.append(_describe_matrix_roofs(run, entries))
     return roofs
+
+
+def _describe_cache_roofs(name: str, peaks: Peaks, entries: Sequence[Entry]) -> str:
+    """Returns ``L2 9.30 TB/s``, or the range of a CPU's caches, which are the faster the fewer bytes a call moves."""
+    rates = (describe_rate(entry.module, entry.kernel) for entry in entries if entry.kernel.roof.bound == "cache")
+    found = sorted(peak for rate in rates if (peak := rate.find_peak(peaks)))
+    if not found:
+        return name
+    text = f"{name} {units.rate(found[0])}"
+    return text if found[0] == found[-1] else f"{text} to {units.rate(found[-1])}, by the bytes of a call"
+
+
+def describe_cache_rates(peaks: Peaks) -> str:
+    """Returns ``9.30 TB/s``, or ``28.7 GB/s to 158 GB/s`` for the caches of a CPU; empty if none was measured."""
+    if not peaks.cache_bandwidth:
+        return ""
+    rate = units.rate(peaks.cache_bandwidth)
+    return f"{rate} to {units.rate(peaks.cache_roofs[0].bandwidth)}" if peaks.cache_roofs else rate
+
+
+def describe_peaks(peaks: Peaks) -> str:
+    """Returns the measured peaks of a device in a row, and when they were measured."""
+    parts = [f"memory {units.rate(peaks.memory_bandwidth)}"]
+    if rates := describe_cache_rates(peaks):
+        parts.append(f"cache {rates} ({units.size(peaks.cache_bytes)})")
+    parts += [f"{dtype} matrix multiply {units.flop_rate(rate)}" for dtype, rate in peaks.matmul_flops.items()]
+    if peaks.launch_floor_s is not None:
+        parts.append(f"empty kernel {units.seconds(peaks.launch_floor_s)}")
+    return ", ".join(parts) + (f"; measured {peaks.measured_at}" if peaks.measured_at else "")
 
 
 def _describe_matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...devices.protocol import CPU
-from ...records.run import Environment, Host
+from ...records.run import CacheRoof, Environment, Host
 from ...source.harness.common import Arguments
 from ...source.harness.timing_cpu import CpuTimer, describe_method, last_level_cache_bytes, measure_cpu
 from . import machine
@@ -37,15 +37,33 @@ _MATRIX_LIMIT_S = 0.3  # maximum seconds of a single product
 _MATRIX_BUDGET_S = 0.4  # seconds after which no larger size is started
 _PILOT_SIZE = 256
 _DEFAULT_CACHE_BYTES = 32 << 20
+_LEAST_CACHED_BYTES = 1 << 20
 
 
 def measure_cpu_peaks() -> Roofs:
     """Measures the processors that this process may use, with torch's number of threads."""
     cache = last_level_cache_bytes()
     memory = _measure_bandwidth(3 * _choose_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
-    # A third of the cache, because it holds other data too.
-    cached = _measure_bandwidth(cache // 3) if cache is not None else None
-    return Roofs(memory, _measure_products(), cache, cached)
+    roofs = _measure_caches(_list_cached_sizes(cache)) if cache is not None else ()
+    return Roofs(memory, _measure_products(), cache, roofs[-1].bandwidth if roofs else None, cache_roofs=roofs)
+
+
+def _list_cached_sizes(cache: int) -> list[int]:
+    """Bytes from 1 MiB in steps of half, and a third of the last-level cache, because it holds other data too."""
+    sizes, size = [], _LEAST_CACHED_BYTES
+    while size < cache // 3:
+        sizes.append(size)
+        size += size // 2
+    return [*sizes, cache // 3]
+
+
+def _measure_caches(sizes: Sequence[int]) -> tuple[CacheRoof, ...]:
+    """The roofs of so much data, ascending: the inner caches hold small data, and are several times as fast.
+
+    A call of little data is mostly the start of its threads. So a roof is the highest of its size and all larger ones.
+    """
+    rates = [_measure_bandwidth(size) for size in sizes]
+    return tuple(CacheRoof(size, max(rates[place:])) for place, size in enumerate(sizes))
 
 
 def _choose_buffer_bytes(cache: int) -> int:

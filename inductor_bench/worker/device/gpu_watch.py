@@ -161,7 +161,7 @@ def measure_undisturbed(
         if not doubt:
             return peaks, ""
     if peaks is not None and doubt == NO_FASTER:  # twice, and nothing else was there
-        return replace(peaks, cache_bandwidth=None), ""
+        return replace(peaks, cache_bandwidth=None, cache_roofs=()), ""
     return None, doubt
 
 
@@ -196,7 +196,8 @@ def doubt_peaks(peaks: Peaks, clock_hz: float | None, lanes: int | None) -> str:
             f"{rate / 1e9:.1f} GFLOP/s is too little for {threads} thread{'s' * (threads > 1)} with vectors of {lanes} "
             f"floats at {clock_hz / 1e9:.1f} GHz"
         )
-    if peaks.cache_bandwidth is not None and peaks.cache_bandwidth <= peaks.memory_bandwidth:
+    fastest = peaks.find_cache_bandwidth(0)
+    if fastest is not None and fastest <= peaks.memory_bandwidth:
         return NO_FASTER
     return ""
 

@@ -15,7 +15,7 @@ import torch
 
 from ...devices.protocol import Device
 from ...errors import InductorBenchError
-from ...records.run import Environment
+from ...records.run import CacheRoof, Environment
 from ...source.harness.common import Arguments
 from ...store.lock import LOADS_BESIDE, DeviceTurn
 from ..fast_start import without_collection
@@ -34,6 +34,7 @@ class Roofs:
     cache_bytes: int | None
     cache_bandwidth: float | None
     launch_floor_s: float | None = None
+    cache_roofs: tuple[CacheRoof, ...] = ()
 
 
 # The protocol of device runtimes: what a worker can do with any kind of device. ``runtimes`` lists them.

@@ -188,7 +188,7 @@ def find_roof(moved: int | None, peaks: Peaks | None, state: str) -> float | Non
     if moved is None or peaks is None:
         return None
     fits = peaks.cache_bytes is not None and moved <= peaks.cache_bytes
-    return peaks.cache_bandwidth if fits or state == "warm" else peaks.memory_bandwidth
+    return peaks.find_cache_bandwidth(moved) if fits or state == "warm" else peaks.memory_bandwidth
 
 
 def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Peaks | None, state: str) -> None:
