@@ -333,6 +333,12 @@ def add_keywords(text: str, names: Iterable[str], keywords: Mapping[str, str]) -
     return _apply_edits(text, [_edit(text, calls[0], name, value) for name, value in keywords.items()])
 
 
+FUSED = frozenset({"Adam", "AdamW", "SGD"})
+"""The optimizers of torch that take ``fused=True`` on every device."""
+
+FUSED_ON_CPU = FUSED | {"Adagrad"}
+"""The optimizers of torch that take ``fused=True`` on a CPU."""
+
 CAPTURABLE = OPTIMIZERS - {"Adagrad", "SGD"}
 """The optimizers that can count their steps on the device."""
 

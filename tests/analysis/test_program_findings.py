@@ -213,6 +213,11 @@ def test_advice_about_eager_parts_can_be_followed() -> None:
     for other in ("", "bitsandbytes.optim.adamw"):
         assert optimizer("AdamW", defined_in=other).endswith("compile its step (torch.compile(optimizer.step))")
     assert optimizer("SGD").endswith("compile its step (torch.compile(optimizer.step)), or pass fused=True")
+    assert not optimizer("Adagrad").endswith("or pass fused=True")
+    adagrad = Part(OPTIMIZER, "Adagrad", 1, 1e-3, 0, defined_in="torch.optim.adagrad")
+    (rank,) = step_runs.program([adagrad], step_s=4e-3).ranks
+    on_a_cpu = with_parts([adagrad], step_s=4e-3, ranks=(replace(rank, device="cpu"),))
+    assert the(on_a_cpu, "eager-optimizer").text.endswith("or pass fused=True")
     assert optimizer("RMSprop").endswith("compile its step (torch.compile(optimizer.step))"), "it has no fused form"
     assert optimizer("SGD", "RMSprop").endswith("compile their step (torch.compile(optimizer.step))")
     data, recurrent = Part(EAGER, "aten::randn", 1, 2e-3, 0), Part(EAGER, "aten::lstm", 1, 1e-3, 0)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ... import units
 from ...records.code import CompiledFunction, SourceLine
 from ...records.run import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange, Run
+from ...source.user_program import FUSED, FUSED_ON_CPU
 from ..step_costs import has_idle_kinds, host_sets_pace, list_parts, runs_on_host, sum_idle_by_label
 from .finding import (
     ADVICE,
@@ -371,9 +372,6 @@ def _list_refusals(run: Run) -> dict[str, list[Part]]:
 WORTH_COMPILING = 0.05
 """Share of the step from which an eager region is worth compiling."""
 
-HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
-"""The optimizers of torch that take ``fused=True`` on every device."""
-
 MOST_OPERATORS = 3
 _STAY_EAGER = re.compile(r"aten::(rand|normal|bernoulli|uniform_|lstm|gru|rnn_|quantized_)")
 """Operators that make random data in place of a program's input, and recurrent networks, which Dynamo does not compile
@@ -400,7 +398,8 @@ def find_eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
     labels = {part.label for part in parts}
     own = all(part.defined_in.startswith("torch.optim.") for part in parts)
     runs, its = ("runs eagerly and takes", "its") if len(labels) == 1 else ("run eagerly and take", "their")
-    fused = ", or pass fused=True" if own and labels <= HAVE_FUSED else ""
+    have_fused = FUSED_ON_CPU if runs_on_host(run) else FUSED
+    fused = ", or pass fused=True" if own and labels <= have_fused else ""
     text = (
         f"{names} {runs} {format_share(run, time_s)} of a step{many}: compile {its} step "
         f"(torch.compile(optimizer.step)){fused}"

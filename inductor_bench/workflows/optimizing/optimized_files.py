@@ -39,6 +39,7 @@ from ...records.optimization import (
 from ...source.standalone_header import plain, write_docstring
 from ...source.user_program import (
     CAPTURABLE,
+    FUSED_ON_CPU,
     OPTIMIZERS,
     add_compiled_step,
     add_decorator,
@@ -56,9 +57,6 @@ from .tried_program import REQUEST, list_switches, list_variables, parse_value, 
 
 TORCH_OPTIMIZERS = "torch.optim."
 """What the paths of torch's own optimizers begin with."""
-
-FUSED = frozenset({"Adagrad", "Adam", "AdamW", "SGD"})
-"""The optimizers of torch that take ``fused=True``."""
 
 _ABOUT = """Settings that make {title} faster.
 
@@ -367,7 +365,7 @@ def write_lines_to_paste(settings: Sequence[ProgramSetting], optimizers: Sequenc
 def _write_optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -> Iterator[str]:
     """The lines for each of the program's optimizers, or what they are to say if their classes are unknown."""
     if setting.setting != COMPILED:
-        takes = {TORCH_OPTIMIZERS + name for name in (FUSED if setting.setting == "fused" else OPTIMIZERS)}
+        takes = {TORCH_OPTIMIZERS + name for name in (FUSED_ON_CPU if setting.setting == "fused" else OPTIMIZERS)}
         own = [path for path in optimizers if not path.startswith(TORCH_OPTIMIZERS)]
         named = [path for path in optimizers if path in takes] or own
         for path in named:
