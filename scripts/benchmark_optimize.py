@@ -380,7 +380,10 @@ class Job:
             scripts = ROOT / "scripts"
             own = ((scripts / self.program.file).parent, scripts / "defects", scripts / "programs")
             paths = os.pathsep.join(filter(None, (*map(str, own), os.environ.get("PYTHONPATH"))))
-            said = self._run(command, log, endless=False, STEPS=str(laps), STEP_ENDS=folder, PYTHONPATH=paths, **more)
+            # torch's caches do not know the backends of attention, by which some of these programs differ
+            cache = self._options.output / f"{self.program.name}-cache{more.get('DEFECT', '')}"
+            more |= {"STEPS": str(laps), "STEP_ENDS": folder, "TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
+            said = self._run(command, log, endless=False, PYTHONPATH=paths, **more)
             laps_s = [medians([("lap", lap_s) for _, lap_s in one["laps"]])["lap"] for one in read_laps(Path(folder))]
         if not laps_s:
             self.note(said or f"a fresh process failed: {log}")

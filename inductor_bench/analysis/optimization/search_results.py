@@ -27,18 +27,21 @@ from ..statistics import CONFIDENCE, compute_median_interval, count_needed_sampl
 NO_INTERVAL = -1
 """If the lower end of an interval is at or below this share of the step, the saving has too few samples."""
 
+DIFFERING = 0.1
+"""If processes with equal settings differ by more than this, the mean of their steps is no step of the program."""
+
 
 def describe_result(found: Optimization) -> str:
     """What a result saves from the program's start, as the user runs it, and by the proof: the smaller saving first.
 
-    Each has its own interval. A result that was not run from the program's start has the proof alone. Empty if there is
-    no result.
+    Each has its own interval. A result that was not run from the program's start has the proof alone. The proof comes
+    first, too, if the processes that ran from the start differ widely. Empty if there is no result.
     """
     winner = found.winner
     if winner is None:
         return ""
     gain, alone, where = winner.gain, winner.alone, describe_proof_processes(found)
-    if alone is None or gain.share < alone.share:
+    if alone is None or gain.share < alone.share or alone.placebo > DIFFERING:
         said = f"{format_whole_step(gain)} {_saving(gain)}, proven {where}"
         return f"{said}; from the program's start: {_step(alone)} {_saving(alone)}" if alone is not None else said
     those = "this setting" if len(winner.slugs) == 1 else "these settings"
@@ -60,7 +63,9 @@ def is_alternating(found: Optimization) -> bool:
 def format_interval(gain: MeasuredGain) -> str:
     """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
     if gain.low <= NO_INTERVAL:
-        return f"{count_processes(gain.processes)}, too few for an interval"
+        differ = f", and those with equal settings differ by up to {format_exact_percent(gain.placebo)}"
+        few = f"{count_processes(gain.processes)}, too few for an interval"
+        return few + differ if gain.placebo > DIFFERING else few
     return f"99.9% interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
 
 

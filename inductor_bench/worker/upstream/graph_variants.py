@@ -320,6 +320,16 @@ def tag_cache(tag: str) -> AbstractContextManager[None]:
     return made
 
 
+def tag_process(tag: str) -> None:
+    """The same for all that this process compiles from now on.
+
+    Torch's caches do not know in which order the backends of attention were to be tried (pytorch #185449): a process
+    may get a graph that was compiled with others.
+    """
+    config: Any = importlib.import_module("torch.compiler.config")
+    config.cache_key_tag += tag
+
+
 def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
     """Whether Dynamo compiles anew after a change of a global setting. (2.9 to 2.13)
 

@@ -161,10 +161,12 @@ def set_compile(name, value):
 
 
 def set_attention(name, value):
-    """The order in which backends of attention are taken."""
-    import torch
+    """The order of the backends of attention. Torch's caches do not know it, so its graphs get a key of their own."""
+    import torch.compiler.config
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    if value not in torch.compiler.config.cache_key_tag:
+        torch.compiler.config.cache_key_tag += value
     order = sdpa_kernel([getattr(SDPBackend, word.strip()) for word in value.split(",")], set_priority=True)
     while ORDERS:
         ORDERS.pop().__exit__(None, None, None)
@@ -354,6 +356,8 @@ def write_lines_to_paste(settings: Sequence[ProgramSetting], optimizers: Sequenc
             yield f"model = model.to(memory_format=torch.{one.setting})"
         elif one.kind == ATTENTION:
             names = ", ".join(f"SDPBackend.{name}" for name in str(parse_value(one.value)).split(","))
+            yield "# torch's caches may hold graphs with other backends, so they get a key of their own"
+            yield f"torch.compiler.config.cache_key_tag += {str(parse_value(one.value))!r}"
             yield "from torch.nn.attention import SDPBackend, sdpa_kernel"
             yield f"with sdpa_kernel([{names}], set_priority=True):  # around the steps"
         elif one.kind == ENVIRONMENT:

@@ -144,6 +144,34 @@ def test_functions_and_optimizers_are_compiled_by_the_module_alone(tmp_path: Pat
     assert rate == pytest.approx(0.0125) and sums == [0, 3, 6] and profile is None
 
 
+ATTENDING = """
+import os, sys
+import torch
+if sys.argv[1:]:
+    sys.path.insert(0, sys.argv[1])
+    import apply
+    apply.apply()
+torch.backends.cuda.enable_flash_sdp(False)
+compiled = torch.compile(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x))
+x = torch.ones(1, 2, 64, 16)
+with torch.profiler.profile() as profile:
+    compiled(x)
+print(any("flash" in event.key for event in profile.key_averages()))
+"""
+
+
+def test_a_graph_in_torchs_cache_does_not_keep_the_backend_of_attention(tmp_path: Path) -> None:
+    settings = [ProgramSetting("attention", "backends", "'FLASH_ATTENTION,MATH'")]
+    (tmp_path / "apply.py").write_text(write_apply_module(optimization(two_winners()), settings))
+    (tmp_path / "attend.py").write_text(ATTENDING)
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHDYNAMO_DISABLE": "0"}
+    for arguments, found in (([], "False"), ([str(tmp_path)], "True"), ([], "False")):
+        ended = forking_python.run([str(tmp_path / "attend.py"), *arguments], **variables)
+        assert ended.stdout.splitlines()[-1:] == [found], ended.stderr
+    lines = "\n".join(write_lines_to_paste(settings))
+    assert "torch.compiler.config.cache_key_tag += 'FLASH_ATTENTION,MATH'" in lines
+
+
 def test_a_hostile_title_stays_a_text() -> None:
     found = optimization(two_winners(), title='x"""\nimport os\n"""')
     names = [line for line in write_apply_module(found, ()).splitlines() if line.startswith("import")]
