@@ -28,13 +28,11 @@ from ...source.generated_text import parse
 from ...source.graph_reference import Parameter, find_fragment_above, write_reference
 from ...source.standalone_header import plain
 from ...source.standalone_writer import list_argument_types, list_written_arguments
-from ...source.static_calls import read_buffers
 from ...source.static_wrapper import read_pointers
 from ...store import codec
 from ...store.files import copy_file, read_text, write_text
 from ...store.folder import RECORD, RunFolder, read_rows
-from ...store.run_files import load_module
-from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, read_modules_of_run
+from ..modules.extraction import ExtractionCandidate, ModuleKernels, read_modules_of_run
 from ..modules.module_measurements import SUFFIX
 from .stretch_files import BETWEEN, RunCalls, describe_calls, find_calls, make_calls_edit
 
@@ -65,11 +63,10 @@ class RunKernel:
         """What it does with its arguments."""
         return find_buffer_roles(self.kernel, self.launches[0], find_unread_places(self.text, self.kernel.name))
 
-    @cached_property
+    @property
     def text(self) -> str:
         """The text of its module."""
-        slug = next(module.slug for module in self.run.modules if module.label == self.module.label)
-        return load_module(self.folder, slug)
+        return self.module.text
 
     @property
     def source(self) -> str:
@@ -105,12 +102,12 @@ def find_run_kernel(target: str) -> RunKernel:
     found = [
         (module, candidate)
         for module in modules
-        for candidate in list_candidates(module)
+        for candidate in module.candidates
         if (row and (module.label, candidate.header.name) == (row.module, row.name))
         or (row is None and candidate.header.name == name)
     ]
     if not found:
-        names = sorted({candidate.header.name for module in modules for candidate in list_candidates(module)})
+        names = sorted({candidate.header.name for module in modules for candidate in module.candidates})
         part = name.strip("*").replace("::", "_")  # a library call: aten::cumsum is aten_cumsum_0
         near = [one for one in names if part in one] or names
         raise UsageError(f"{place} has no kernel {name}", f"it has {join_words(near, 6)}", "no-such-target")
@@ -156,7 +153,7 @@ def _list_launches(
 def _add_values(folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate) -> Launch | None:
     """The launch with the values that the program had."""
     modules, _ = read_modules_of_run(folder, RECORDED)
-    for one in (each for other in modules if other.label == module.label for each in list_candidates(other)):
+    for one in (each for other in modules if other.label == module.label for each in other.candidates):
         if one.header.name == candidate.header.name and one.values is not None:
             return one.values.launch_from("values" + SUFFIX)
     return None
@@ -231,7 +228,7 @@ def _find_only_match(folder: RunFolder, pattern: str) -> str:
     known = {
         files.get((module.label, candidate.header.name), candidate.header.name)
         for module in read_modules_of_run(folder, DRAWN)[0]
-        for candidate in list_candidates(module)
+        for candidate in module.candidates
     }
     found = sorted(name for name in known if fnmatchcase(name, pattern.removesuffix(".py")))
     if len(found) > 1:
@@ -536,7 +533,7 @@ def _describe_neighbours(found: RunKernel) -> Iterator[str]:
     """Who wrote what it reads, and who reads what it writes, in the first of its calls."""
     source = found.module.source
     try:
-        uses = read_buffers(found.text, source).calls
+        uses = found.module.buffers.calls
     except InductorBenchError:
         return
     here = next((call.index for call in source.calls if call.kernel == found.kernel.name), None)

@@ -24,8 +24,7 @@ from ...source.stretch_texts import launch_facts, list_parameter_names, write_cp
 from ...source.stretches import CallGroup, GroupCall, StretchReader
 from ...store import codec
 from ...store.folder import RunFolder
-from ...store.run_files import load_module
-from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, read_modules_of_run
+from ..modules.extraction import ExtractionCandidate, ModuleKernels, read_modules_of_run
 
 BETWEEN = ".."
 """What stands between the first and the last kernel of a group in ``RUN#FIRST..LAST``."""
@@ -76,7 +75,7 @@ def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
         raise UsageError(f"{name} names {missing}", hint, "wrong-target")
     modules, _ = read_modules_of_run(folder, DRAWN)
     for module in modules:
-        candidates = list_candidates(module)
+        candidates = module.candidates
         found = [_find_line(module, candidates, end.removesuffix(".py")) for end in (ends[0], ends[-1])]
         if None in found:
             continue
@@ -108,11 +107,10 @@ def _read_calls(
     lines: tuple[int, int],
 ) -> RunCalls:
     run = folder.load()
-    slug = next(one.slug for one in run.modules if one.label == module.label)
     try:
         if module.source.cpp_wrapper:
             raise InductorBenchError("the module makes its calls from C++", "compile it without cpp_wrapper")
-        stretch = StretchReader(load_module(folder, slug), module.source).read(*lines)
+        stretch = StretchReader(module.text, module.source).read(*lines)
     except InductorBenchError as error:
         what = "these calls cannot be replaced by one" if BETWEEN in name else "this call cannot be replaced"
         raise UsageError(f"{name}: {what}: {error.message}", error.hint or "choose others", "wrong-target") from None

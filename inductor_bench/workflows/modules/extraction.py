@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
 
 from ...analysis.call_work import classify_operator, count_touched_bytes
 from ...analysis.evidence_files import AttributedModule, EvidenceFiles
@@ -20,21 +23,22 @@ from ...records.code import (
     Details,
     KernelDefinition,
     Launch,
+    ModuleBuffers,
     ModuleSource,
     Reference,
     SourceLine,
 )
 from ...records.evidence import Evidence
 from ...records.module import Kernel, ModuleRecord
-from ...records.request import RECORDED, Selection
+from ...records.request import DRAWN, RECORDED, Selection
 from ...records.request_fields import list_option_words
 from ...records.run import Environment, Run
 from ...source.generated_text import compute_operator_id, launch_key
 from ...source.labels import ModuleLabel
 from ...source.standalone_header import RecordedCall, StandaloneHeader
-from ...source.static_calls import read_static_launches
+from ...source.static_calls import read_buffers, read_static_launches
 from ...store import codec
-from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index
+from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, read_index
 from ...store.run_files import load_details, load_evidence
 from ...trace.attribution import align_calls
 from ...version import __version__
@@ -65,6 +69,21 @@ class ModuleKernels:
     values: ModuleValues | None = None  # the recorded values, where they were requested
     # the program's settings of torch that select library kernels, where known
     switches: Mapping[str, bool] = field(default_factory=dict)
+    text: str = ""  # the module's text
+
+    @cached_property
+    def candidates(self) -> list[ExtractionCandidate]:
+        """What a file can be written of: each called kernel and each distinct library call."""
+        return list_candidates(self)
+
+    @cached_property
+    def buffers(self) -> ModuleBuffers:
+        """What each of its calls reads and writes.
+
+        Raises:
+            InductorBenchError: the module's text cannot be followed.
+        """
+        return read_buffers(self.text, self.source)
 
 
 def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
@@ -114,6 +133,27 @@ def read_modules_of_run(
     Raises:
         InductorBenchError: the record cannot be read.
     """
+    if making is None and values != RECORDED:
+        files = (path for place in _READ for path in folder.path.glob(place))
+        marks = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(files))
+        modules, failures = _read_stored_modules(folder.path, marks)
+        return list(modules), failures
+    return _read_modules(folder, values, making)
+
+
+_READ = (RECORD, EVIDENCE, "modules/*", "traces/*")
+"""The files of a RUN from which its modules are read."""
+
+
+@functools.lru_cache(maxsize=2)
+def _read_stored_modules(path: Path, _: object) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
+    """The modules of a RUN, which a command may ask for many times, as long as its files are the same."""
+    return _read_modules(RunFolder(path), DRAWN, None)
+
+
+def _read_modules(
+    folder: RunFolder, values: str, making: RunInMaking | None
+) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
     run = making.run if making else folder.load()
     evidence = making.evidence if making else load_evidence(folder, run)
     files = making.files if making else EvidenceFiles(folder)
@@ -201,6 +241,7 @@ def list_module_kernels(
         switches=details.switches,
         environment=run.environment,
         watched=bool(details.launches),
+        text=text,
     )
 
 
@@ -410,7 +451,7 @@ def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> li
     Raises:
         UsageError: the modules have kernels, but the selection is empty.
     """
-    candidates = [one for module in modules for one in (*list_candidates(module), *list_lost_kernels(module))]
+    candidates = [one for module in modules for one in (*module.candidates, *list_lost_kernels(module))]
     chosen = [one for one in candidates if _is_selected(one.header, selection)]
     if selection.top is not None:
         chosen = sorted(chosen, key=lambda one: -(one.header.time_s or 0.0))[: selection.top]

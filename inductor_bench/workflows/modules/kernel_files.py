@@ -22,14 +22,7 @@ from ...store.files import hash_text, own_folder, read_text, write_json, write_t
 from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, is_edited, read_rows
 from ...store.run_files import load_evidence, save_evidence
 from ..progress import Progress
-from .extraction import (
-    ExtractionCandidate,
-    RunInMaking,
-    call_facts,
-    choose_kernels,
-    list_candidates,
-    read_modules_of_run,
-)
+from .extraction import ExtractionCandidate, RunInMaking, call_facts, choose_kernels, read_modules_of_run
 from .module_measurements import SUFFIX
 
 
@@ -272,7 +265,7 @@ def _read_reference_of_original(row: ExtractedKernel, folder: Path, ask: Ask) ->
     if run.kernels.resolve() != folder.resolve() or not (run.path / RECORD).is_file():
         return None
     modules, _ = read_modules_of_run(run, RECORDED if row.values else DRAWN)
-    candidates = (one for module in modules if module.label == row.module for one in list_candidates(module))
+    candidates = (one for module in modules if module.label == row.module for one in module.candidates)
     same = [one for one in candidates if (one.header.name, one.header.kernel_id) == (row.name, row.kernel_id)]
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         for original in write_kernels(same[:1], Path(name), {}):
