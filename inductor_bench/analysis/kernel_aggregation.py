@@ -35,6 +35,9 @@ TRANSFER = "Memcpy"
 
 MATRIX_PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 
+DRAWS_ON_CPU = re.compile(r"\b(normalized_rand|randn|randint64)_cpu\(")
+"""How a C++ kernel draws a random number, which takes many times as long as moving one. (torch 2.13)"""
+
 CostKey = tuple[str, TensorArguments]
 GroupKey = tuple[Category, str, str]  # category, name, and the kernel's variable or the operator
 UNKNOWN = OperatorCost()
@@ -439,8 +442,10 @@ def _compute_portion(activity: Activity, part: OperatorPart | None, context: _Co
 def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence[Member], facts: KernelFacts) -> str:
     """The reason why a kernel cannot be compared with a roof; empty if it can."""
     if definition is not None:
-        has_products = definition.template_flops is None and MATRIX_PRODUCT.search(definition.source)
-        return "how large its matrix products are is not known" if has_products else ""
+        if definition.template_flops is None and MATRIX_PRODUCT.search(definition.source):
+            return "how large its matrix products are is not known"
+        draws = definition.language == "cpp" and DRAWS_ON_CPU.search(definition.source)
+        return "it draws random numbers one by one, which its bytes say nothing of" if draws else ""
     for activity, part in members:
         if activity.kind == "kernel" and activity.operator:
             if part is None:

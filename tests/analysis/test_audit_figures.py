@@ -17,7 +17,7 @@ from inductor_bench.analysis.analyse import ModuleFacts, count_input_shapes, des
 from inductor_bench.analysis.evidence_files import AttributedModule
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.records.base import Category
-from inductor_bench.records.code import Details, ModuleInput, ModuleSource
+from inductor_bench.records.code import Details, KernelDefinition, ModuleInput, ModuleSource
 from inductor_bench.records.evidence import ModuleEvidence
 from inductor_bench.records.module import InputShape, Kernel, Method, ModuleRecord
 from inductor_bench.records.run import Peaks
@@ -163,6 +163,14 @@ def test_a_template_whose_products_are_not_counted_is_not_called_memory_bound() 
     activities, _ = recorded(FOLDER / "tem" / "trace_0.json.gz")
     product = next(kernel for kernel in judged(activities).values() if kernel.category is Category.TEMPLATE)
     assert product.work.flops and product.unjudged == "" and product.roof.bound in ("compute", "latency", "cache")
+
+
+def test_a_kernel_that_draws_random_numbers_on_a_cpu_has_no_roof() -> None:
+    for source, unjudged in (("out[i] = in[i] * 2;", False), ("out[i] = normalized_rand_cpu(seed, i);", True)):
+        kernel = KernelDefinition("cpp_0", "cpp_0", "id", Category.CPP, "cpp", source, 1, moved_bytes=10**6)
+        found = judged([replace(activity("cpp_0", None), kernel=kernel)])["cpp_0"]
+        assert found.roof.bandwidth == pytest.approx(1e10)
+        assert (found.roof.gain_limit_s is None, "random numbers" in found.unjudged) == (unjudged, unjudged)
 
 
 def test_a_sort_has_no_share_of_any_peak() -> None:
