@@ -47,6 +47,11 @@ def test_every_command_is_run_by_a_test() -> None:
     assert sorted(commands() - run - typed_by_scripts_tutorial()) == []
 
 
+def test_the_tests_on_a_gpu_run_commands_that_a_page_shows() -> None:
+    run = {command for command, _ in run_commands(ROOT / "tests" / "gpu")}
+    assert run and sorted(run - commands()) == []
+
+
 def test_a_command_that_no_page_shows_is_seen() -> None:
     with pytest.raises(AssertionError, match="no page shows 'inductor-bench report runs/other'"):
         documented("inductor-bench " + "report runs/other")
