@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -97,7 +98,7 @@ class _SwappedFunction:
         )
         copied.__kwdefaults__, copied.__qualname__ = function.__kwdefaults__, function.__qualname__
         copied.__module__ = function.__module__
-        copies.add(id(copied))
+        copies.add(copied)
         self.compiled = OwnFunction(variants, number, function.__qualname__.replace(".<locals>", ""), copied)
         self._function, self._own, self._copied = function, own, copied
         self._name = f"__inductor_bench_call_{next(_numbers)}__"
@@ -116,8 +117,8 @@ class _SwappedFunction:
         return undo
 
 
-copies: set[int] = set()
-"""The ids of functions that stand for one of the program's, and live as long as the process."""
+copies: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
+"""The functions that stand for one of the program's. They compare by identity."""
 
 
 _OUTER = """
@@ -152,7 +153,7 @@ def find_functions(place: str) -> Iterator[types.FunctionType]:
     wanted = os.path.realpath(file)
     codes: dict[types.CodeType, bool] = {}
     for one in {id(one): one for one in _list_functions(wanted)}.values():
-        if one.__code__.co_name != name or id(one) in copies:
+        if one.__code__.co_name != name or one in copies:
             continue
         code = one.__code__
         if code not in codes:
