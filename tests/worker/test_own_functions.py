@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from inductor_bench.messages.observed import ProgramVariant, VariantsRequest, VariantSwitch  # noqa: E402
-from inductor_bench.records.optimization import ATTENTION, FUNCTION, OPTIMIZER  # noqa: E402
+from inductor_bench.records.optimization import FUNCTION, OPTIMIZER  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.own_functions import find_functions  # noqa: E402
@@ -225,15 +225,6 @@ def test_what_should_hold_from_the_start_and_is_not_there_is_refused(tmp_path: P
     turns.hold()
     turns.end()
     assert turns.settings[1].refused == ["the program has no function of this name that can be compiled"]
-
-
-def test_what_holds_from_the_start_has_its_own_keys_in_torchs_caches(tmp_path: Path) -> None:
-    config = torch.compiler.config
-    turns = turns_of(tmp_path, VariantSwitch(ATTENTION, "backends", "MATH"), alternates=False)
-    with config.patch(cache_key_tag="of the program"):
-        turns.hold()
-        turns.use(0)
-        assert config.cache_key_tag == "of the program" + turns.settings[1].tag != "of the program"
 
 
 def test_what_holds_from_the_start_is_compiled_once_it_is_there(tmp_path: Path, compiled: list[str]) -> None:

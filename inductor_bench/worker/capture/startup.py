@@ -51,8 +51,9 @@ def install() -> None:
         waiting.update({LOWERINGS: _pin_calls, GRAPH_COMPILER: _retry_without_pins})
     if os.environ.get(EAGER):
         waiting[EAGER_COMPILER] = _observe_eager
-    elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
+    else:
         waiting[CODE_CACHE] = _watch_code_cache
+    if not os.environ.get(EAGER) and (os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING):
         waiting.update({PROVENANCE: _note_layers, TRITON_KERNELS: _note_all_nodes})
     if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE, VARIANTS)):
         waiting.update({TORCH: _observe_uncompiled, DYNAMO_CALLBACK: _hear_compilations})
@@ -99,6 +100,10 @@ def _change_loaders(module: ModuleType) -> None:
 
 
 def _watch_code_cache(codecache: ModuleType) -> None:
+    from ..upstream.graph_variants import key_by_attention
+
+    with contextlib.suppress(AttributeError):  # a torch without these keys
+        key_by_attention(codecache)
     if os.environ.get(OBSERVE) != NOTHING:
         from .observation import observe
 

@@ -320,16 +320,6 @@ def tag_cache(tag: str) -> AbstractContextManager[None]:
     return made
 
 
-def tag_process(tag: str) -> None:
-    """The same for all that this process compiles from now on.
-
-    Torch's caches do not know in which order the backends of attention were to be tried (pytorch #185449): a process
-    may get a graph that was compiled with others.
-    """
-    config: Any = importlib.import_module("torch.compiler.config")
-    config.cache_key_tag += tag
-
-
 def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
     """Whether Dynamo compiles anew after a change of a global setting. (2.9 to 2.13)
 
@@ -417,6 +407,23 @@ def read_attention() -> Attention:
 
     enabled = tuple(bool(getattr(torch.backends.cuda, f"{name}_sdp_enabled")()) for name in _BACKENDS)
     return enabled, tuple(map(int, torch._C._get_sdp_priority_order()))
+
+
+def key_by_attention(codecache: Any) -> None:
+    """Adds the backends of attention to the keys of torch's caches, which do not know them (pytorch #185449).
+
+    Without them a process may get a graph that another process compiled with other backends. ``codecache`` is torch's
+    module. (torch 2.9 to 2.13)
+    """
+    details = codecache.FxGraphHashDetails
+    original = details.__init__
+
+    @functools.wraps(original)
+    def init(found: Any, *arguments: Any, **keywords: Any) -> None:
+        original(found, *arguments, **keywords)
+        found.cache_key_tag = f"{getattr(found, 'cache_key_tag', '')} attention {read_attention()}"
+
+    details.__init__ = init
 
 
 def write_attention(choice: Attention) -> None:

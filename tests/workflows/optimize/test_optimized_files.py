@@ -145,17 +145,20 @@ def test_functions_and_optimizers_are_compiled_by_the_module_alone(tmp_path: Pat
 
 
 ATTENDING = """
-import os, sys
+import sys
 import torch
-if sys.argv[1:]:
-    sys.path.insert(0, sys.argv[1])
+flash, *folder = sys.argv[1:]
+if folder:
+    sys.path.insert(0, folder[0])
     import apply
     apply.apply()
-torch.backends.cuda.enable_flash_sdp(False)
+torch.backends.cuda.enable_flash_sdp(flash == "flash")
 compiled = torch.compile(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x))
 x = torch.ones(1, 2, 64, 16)
-with torch.profiler.profile() as profile:
+with torch.no_grad():
     compiled(x)
+    with torch.profiler.profile() as profile:
+        compiled(x)
 print(any("flash" in event.key for event in profile.key_averages()))
 """
 
@@ -165,11 +168,19 @@ def test_a_graph_in_torchs_cache_does_not_keep_the_backend_of_attention(tmp_path
     (tmp_path / "apply.py").write_text(write_apply_module(optimization(two_winners()), settings))
     (tmp_path / "attend.py").write_text(ATTENDING)
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHDYNAMO_DISABLE": "0"}
-    for arguments, found in (([], "False"), ([str(tmp_path)], "True"), ([], "False")):
+    for arguments, found in ((["math"], "False"), (["math", str(tmp_path)], "True"), (["math"], "False")):
         ended = forking_python.run([str(tmp_path / "attend.py"), *arguments], **variables)
         assert ended.stdout.splitlines()[-1:] == [found], ended.stderr
     lines = "\n".join(write_lines_to_paste(settings))
     assert "torch.compiler.config.cache_key_tag += 'FLASH_ATTENTION,MATH'" in lines
+    for flash, found in (("math", "False"), ("flash", "True"), ("math", "False")):
+        ended = forking_python.run(
+            [str(tmp_path / "attend.py"), flash],
+            **variables,
+            INDUCTOR_BENCH_CAPTURE=tmp_path,
+            INDUCTOR_BENCH_OBSERVE="nothing",
+        )
+        assert ended.stdout.splitlines()[-1:] == [found], ended.stderr
 
 
 def test_a_hostile_title_stays_a_text() -> None:

@@ -117,8 +117,6 @@ class Turns:
     def hold(self) -> None:
         """Makes the variant that holds from the start the active one; its optimizer flags wait for optimizers."""
         optimizer = self.settings[self.held].optimizer
-        if self.settings[self.held].tag:
-            upstream.tag_process(self.settings[self.held].tag)
         if optimizer:
             self.optimizers.held = optimizer.flags
         self.optimizers.found = self._note_optimizer
