@@ -409,8 +409,13 @@ def _list_bandwidth_notes(entries: list[Entry]) -> list[str]:
 # --- share of time against share of peak -----------------------------------------------------------------------------
 
 
+LEAST_SHARE_DRAWN = 1e-3
+"""The share of all time below which a kernel has no mark. In a training step of 640 kernels 494 have less, 10% of the time in all."""
+
+
 def _draw_headroom(run: Run) -> Figure | None:
-    entries = [e for e in rank(run) if e.kernel.roof.peak_share is not None and e.share and e.share >= 1e-4]
+    judged = (entry for entry in rank(run) if entry.kernel.roof.peak_share is not None)
+    entries = [entry for entry in judged if entry.share and entry.share >= LEAST_SHARE_DRAWN]
     if not entries:
         return None
     figure, axes = run_figure(run, 6.1, "What a better kernel could win at most", 0.85, 3.05, 1.0, 1.1)

@@ -60,6 +60,10 @@ from .run_words import (
 NAME_WIDTH = 64
 LAYER_WIDTH = 48
 MOST_SHAPES = 40
+MOST_DETAILED = 200
+"""The largest number of kernels of which a page has all details; with those of 640 it had 2.4 MB."""
+BRIEF = ("name", "kernel id", "file")
+
 SORTED_BY = {
     "time": "those that take most time first",
     "gain": "those first that could save most at the limit of the hardware",
@@ -106,12 +110,16 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
             *([Cell(format_alone_ratio(run, entry), compute_alone_ratio(run, entry.kernel))] if far_off else []),
             *([Cell(retune_word(found), found.speedup if found else None)] if retuned else []),
         ]
-        rows.append(Row(tuple(cells), partial(_list_details, entry.kernel, files, known), name_anchor(entry)))
+        details = partial(_list_details, entry.kernel, files, known, is_brief=len(rows) >= MOST_DETAILED)
+        rows.append(Row(tuple(cells), details, name_anchor(entry)))
     more = "in report.html" if len(rows) <= MOST_ROWS else "in tables/kernels.csv"
     table = Table(columns, rows, main=1, filter="name, operator, source line, category", most=len(shown), more=more)
     few = make_sentences(write_kernel_caption(run, shown), NOTE, On.SCREEN | On.MARKDOWN)
     every = make_sentences(write_kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
+    if len(entries) > MOST_DETAILED:
+        text = f"a click shows all of the first {MOST_DETAILED}, and the name of the others; tables/kernels.csv has the rest"
+        every = (*every, *make_sentences([text], NOTE, On.PAGE))
     on = On.EVERYWHERE if shown else On.PAPER
     sums = tuple(_sort_by_category(run, entries))
     return Section("Kernels", (*few, *sums, *every, table) if entries else (), note=note, on=on)
@@ -189,9 +197,10 @@ def _find_retunes(retunes: Iterable[Retune]) -> dict[str, list[Retune]]:
 
 
 def _list_details(
-    kernel: Kernel, files: Mapping[str, SourceFile], known: Mapping[str, list[Retune]]
+    kernel: Kernel, files: Mapping[str, SourceFile], known: Mapping[str, list[Retune]], *, is_brief: bool
 ) -> Iterator[Block]:
-    yield Facts(tuple((title, text) for title, text in _list_facts(kernel) if text))
+    facts = [(title, text) for title, text in _list_facts(kernel) if text and not (is_brief and title not in BRIEF)]
+    yield Facts(tuple(facts))
     for retune in known.get(kernel.kernel_id) or known.get(kernel.file or "") or ():
         yield from make_tuning_blocks(retune)
     if kernel.file in files:
@@ -204,7 +213,7 @@ def _list_facts(kernel: Kernel) -> list[tuple[str, str]]:
     more = len(kernel.shapes) - len(shapes)
     work = kernel.work
     operations = f"{units.flops(work.flops)} per iteration, {work.dtype or 'unknown dtype'}" if work.flops else ""
-    lines = [f"{line.file}:{line.line} {line.function}: {line.code}" for line in kernel.origin.source_lines]
+    lines = [f"{_shorten(line.file)}:{line.line} {line.function}: {line.code}" for line in kernel.origin.source_lines]
     return [
         ("name", kernel.name),
         ("kernel id", kernel.kernel_id),
@@ -220,6 +229,11 @@ def _list_facts(kernel: Kernel) -> list[tuple[str, str]]:
         ("graph nodes", ", ".join(kernel.origin.source_nodes)),
         ("shapes", "\n".join(shapes) + (f"\nand {more} more" if more else "")),
     ]
+
+
+def _shorten(file: str) -> str:
+    """The path of a file; of one in an installed package the path from the package."""
+    return re.split(r"[/\\](?:site|dist)-packages[/\\]", file)[-1]
 
 
 def _shape(group: ShapeGroup) -> str:
