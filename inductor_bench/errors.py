@@ -30,7 +30,7 @@ ERROR_IDS = {
     "usage": "the request cannot be carried out as typed, for a reason without an id",
     # targets
     "no-such-target": "what is to be measured or compared does not exist",
-    "wrong-target": "the verb cannot use it: it is of another kind, or there are too many",
+    "wrong-target": "the verb cannot use the target: it is of another kind, or several targets were given",
     "no-such-folder": "a folder of results does not exist, or is a file",
     "no-record": "a folder is there and holds no result",
     "no-fitting-kernel": "no kernel fits the selection",
@@ -54,7 +54,7 @@ ERROR_IDS = {
     "folder-in-use": "the file or the folder for the result is there already, or another command writes it",
     "other-request": "the folder holds the result of another request",
     "symbolic-link": "a path is a symbolic link, or leads out of its folder",
-    "unwritable": "a file or a folder takes nothing",
+    "unwritable": "a file or a folder cannot be written",
     "disk-full": "the disk is full",
     # the interpreter, its packages and the device
     "no-python": "`--python` names no Python interpreter",
@@ -139,7 +139,7 @@ ANOTHER_FOLDER = "choose another folder with -o"
 
 
 class UnwritableError(InductorBenchError):
-    """A file or a folder takes nothing: the disk is full or read-only. Its hint is for verbs that have ``-o``."""
+    """A file or a folder cannot be written: the disk is full or read-only. Its hint is for verbs that have ``-o``."""
 
     id = "unwritable"
 

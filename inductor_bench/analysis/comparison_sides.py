@@ -107,7 +107,7 @@ class SidePart:
 
 @dataclass(frozen=True)
 class Side:
-    """One side."""
+    """The runs of one side of a comparison, and the means of their figures."""
 
     runs: tuple[Run, ...]
     in_step: bool  # whether its seconds are those of the program's step, else of an iteration

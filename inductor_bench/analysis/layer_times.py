@@ -32,7 +32,7 @@ _BACKWARD_PRODUCT = re.compile(r"(\w*mm|mv|dot|linear|matmul|\w*convolution|\w*a
 
 
 class LaunchWork(NamedTuple):
-    """What one launch works."""
+    """The FLOPs and bytes of one launch, and the peak for its type."""
 
     is_product: bool = False  # whether it computes a matrix product, a convolution or an attention
     flops: float | None = None
@@ -226,10 +226,10 @@ def sum_times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) 
         kind, layer, direction, line = piece.owner
         by_layer[layer, direction, kind].add(piece)
         by_line[line, direction, kind].add(piece)
-    scale = 1 / steps.window.steps
+    scale = 1 / steps.window.step_count
     if steps.on_host:
         scale = steps.step_time_s / (steps.window.bounds[-1] - steps.window.bounds[0])
-    count = steps.window.steps
+    count = steps.window.step_count
     layers = [LayerTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_layer.items()]
     lines = [LineTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_line.items()]
     layers.sort(key=lambda one: (-one.time_s, one.layer, one.direction))

@@ -251,7 +251,7 @@ def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
     for number, call in enumerate(steps.calls):
         if steps.window.launched(call.start_s):
             sums[_make_graph_key(call.graph, steps)].graph_calls.add(number)
-    count = steps.window.steps
+    count = steps.window.step_count
     for key, one in sums.items():
         optimizer = steps.optimizers.get(key.label) if key.kind == OPTIMIZER else None
         fused = key.kind == OPTIMIZER and 2 * one.fused_s > one.device_time_s
@@ -361,7 +361,7 @@ def _list_idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> li
         Part(
             kind=IDLE,
             label=label,
-            calls=counts[label, place] / steps.window.steps,
+            calls=counts[label, place] / steps.window.step_count,
             time_s=idle_s * time_s / whole,
             share=0.0,
             module=place.module,
@@ -388,7 +388,7 @@ def _list_sampled_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) ->
     seen_s, queued_s = math.fsum(one.time_s for one in host.stretches), 0.0
     if host.sees_device:
         reasons = (reason for pause in pauses for reason in _divide_pause(steps, pause))
-        queued_s = math.fsum(time_s for (label, _), time_s in reasons if label == QUEUED) / steps.window.steps
+        queued_s = math.fsum(time_s for (label, _), time_s in reasons if label == QUEUED) / steps.window.step_count
         share = min(1.0, seen_s / steps.step_time_s)
         error_s = steps.step_time_s * math.sqrt(share * (1 - share) / host.every)
         if abs(idle_s - seen_s - queued_s) > CERTAIN * error_s:

@@ -136,7 +136,7 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
         yield CallStretch(
             graphs=tuple(name.slug or "" for name in names),
             labels=tuple(name.label for name in names),
-            repetitions=repetitions / window.steps,
+            repetitions=repetitions / window.step_count,
             time_s=scale * wall_s / repetitions,
             busy_time_s=min(scale * wall_s, busy_s if not steps.on_host else scale * busy_s) / repetitions,
         )
@@ -160,7 +160,7 @@ def _find_span(works: Iterable[Work]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class DescribedProcess:
-    """The step of one process."""
+    """The step of one process, with the evidence and the notes behind its figures."""
 
     steps: RankSteps
     observed: StepEvidence
@@ -259,13 +259,13 @@ def _add_ledger(
     ledger = account(described)
     tied = None if on_host else compute_tied_share(found)
     notes += _list_doubts(ledger, steps.step_time_s, tied)
-    if found.window.steps == 1 and not on_host:
+    if found.window.step_count == 1 and not on_host:
         notes.append("one profiled step only: work that was launched before it began may be missing from it")
     steps = replace(
         steps,
         busy_time_s=ledger.busy_time_s,
         profiled_step_time_s=ledger.profiled_step_time_s,
-        profiled_steps=found.window.steps,
+        profiled_steps=found.window.step_count,
         tied_share=tied,
         parts=ledger.parts,
         trace=place,
@@ -277,7 +277,7 @@ def _add_ledger(
         steps,
         observed,
         tuple(notes),
-        sum_step_kernels(by_slug, found.window.steps),
+        sum_step_kernels(by_slug, found.window.step_count),
         _make_timeline(found, described, observed, trace),
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         _annotate_events(trace, found, modules, places, files),
@@ -341,7 +341,7 @@ def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
 
 
 def _use_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
-    time_s, count = found.window.step_time_s, found.window.steps
+    time_s, count = found.window.step_time_s, found.window.step_count
     return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * count, level=(0, count))
 
 
@@ -468,7 +468,8 @@ def _note_estimated_kernels(count: int) -> str:
     one = count == 1
     return (
         f"the trace of the steps does not show {plural(count, 'kernel')} of the graphs that the steps call: "
-        f"{'its' if one else 'their'} time in a step is the time in a run of the module by itself, times the module's "
+        f"{'its' if one else 'their'} time in a step is the time in a run of the module by itself, multiplied "
+        "by the module's "
         "calls in the step"
     )
 

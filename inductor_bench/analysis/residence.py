@@ -50,7 +50,7 @@ DEVICE_CACHE, HOST_CACHE = CacheRules(0.6), CacheRules(1.0, keeps_written=True)
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The bytes of one call."""
+    """The bytes that one call moves from and to DRAM and the cache."""
 
     dram_read: float = 0.0  # bytes read from DRAM
     cache_read: float = 0.0  # bytes read from the cache

@@ -367,7 +367,7 @@ def _rank_values(values: Sequence[float]) -> list[float]:
 
 
 def _compute_errors_of_prefixes(values: Sequence[float]) -> list[float]:
-    """The sum of the distances to the median, of the first 0, 1, 2, … values; with an error of rounding."""
+    """For each prefix of the values, the sum of the distances to its median, up to rounding."""
     lower: list[float] = []  # negative, so that the largest comes first
     upper: list[float] = []
     below = above = 0.0

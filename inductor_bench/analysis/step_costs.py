@@ -39,7 +39,7 @@ NOT_SIMULATED = StepSaving()
 class Cost:
     """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
 
-    ``repeats`` is the number of times that the program pays this cost: 1 for a step, else the calls of the graph.
+    ``repeats`` is how often the program has this cost: 1 for a step, else the calls of the graph.
     ``saving`` is what the step would save if it ran at its roof, as far as that was simulated.
     """
 

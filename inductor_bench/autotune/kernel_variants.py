@@ -47,7 +47,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "unsafe-math": {"cpp.enable_unsafe_math_opt_flag": True},
     "unroll": {},
 }
-"""The settings of ``torch._inductor.config`` for each named set of compiler flags. (2.11, 2.13)"""
+"""The settings of ``torch._inductor.config`` for each named set of compiler flags. (torch 2.11, 2.13)"""
 
 MOST_THREADS = 1024
 

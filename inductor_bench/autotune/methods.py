@@ -138,7 +138,7 @@ METHODS = {
         ),
         TuningMethod(
             name="coordesc",
-            help="one knob after the other from the best so far",
+            help="one knob after the other, from the best config so far",
             search=search_by_descent,
         ),
         TuningMethod(

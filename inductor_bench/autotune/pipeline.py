@@ -39,7 +39,7 @@ class Slot:
 
 @dataclass
 class Lane:
-    """One kernel on its way."""
+    """One kernel in the pipeline: its tuner, its search and its jobs."""
 
     tuner: Tuner  # its tuner
     search: TuningSteps | None = None  # its search; ``None`` while the pool lists its configurations

@@ -334,7 +334,7 @@ def leave_out_hopeless(rest: Sequence[Candidate], candidates: Sequence[Candidate
         timed = [each.relative_time for each in candidates if each.family == family and not each.status]
         known = [time for time in timed if time is not None]
         if len(known) >= PROBES and min(known) > HOPELESS * best:
-            reason = f"{len(known)} configs of its template take over {HOPELESS}x as long as the best"
+            reason = f"{len(known)} configs of its template take over {HOPELESS}x as long as the best config"
             mark_untried([one for one in rest if one.family == family], reason)
 
 
@@ -354,7 +354,7 @@ def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate
         status = "best" if candidate is best and not is_default else status
         if status == "slower" and candidate.relative_time is not None:
             behind = candidate.relative_time / (best.relative_time or 1.0)
-            reason = f"{behind:.2f}x the best" if behind > 1 else "others were closer to the final"
+            reason = f"{behind:.2f}x the time of the best config" if behind > 1 else "other configs came into the final"
     return TriedCandidate(
         config=candidate.config,
         status=status,

@@ -37,7 +37,7 @@ from .presentation import (
 @click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
 @click.option("--known", is_flag=True, help="Instead of RUN: all tunings that are known for this machine.")
 @add_request_options(ApplyRequest)
-@add_fail_above_option("the step with them is longer by more")
+@add_fail_above_option("the step with the configs and edits is longer by more")
 @add_format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the program's output, or the result.")
@@ -121,7 +121,7 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
         for words in found.refused:
             console.remark(f"without effect: {words}")
         if found.caveat:
-            console.remark(f"these settings were {found.caveat}: optimize with a longer --budget runs them")
+            console.remark(f"the result was {found.caveat}; give optimize a longer --budget")
         if found.exit_code:
             seen = (
                 f"steps ran with {', '.join(found.applied)}" if found.applied else "no step with the settings was seen"

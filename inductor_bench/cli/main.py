@@ -53,7 +53,7 @@ VERBS = {
     "apply": "Put the configs that a RUN's retunes found, and edited kernels, into a program.",
     "batch": "Break every model of a list down, and say which kernels matter most in all of them.",
     "compare": "Say how much slower B is than A, and why.",
-    "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation pays.",
+    "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation has paid off.",
     "optimize": "Find the settings that make a program faster, and prove what each of them saves.",
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Query the tables of a batch or a run with SQL.",

@@ -20,7 +20,7 @@ COMMON = "Paths are relative to the folder of the server, and have to stay in it
 
 @dataclass(frozen=True)
 class Tool:
-    """A verb as a tool."""
+    """A tool of the MCP server that runs one verb."""
 
     name: str
     verb: str
@@ -188,9 +188,9 @@ def _make_object_schema(properties: Mapping[str, Any], needed: Sequence[str] = (
     }
 
 
-_COMMAND = "The words of the program's command line; by default there is none."
+_COMMAND = "The words of the program's command line. [default: none]"
 
-_PROGRAM = "a script, FILE.py:FACTORY or timm:NAME; by default none, with command."
+_PROGRAM = "a script, FILE.py:FACTORY or timm:NAME; not with `command`."
 
 _WORDS = {
     "breakdown.targets": f"A RUN, which is retuned, or a program: {_PROGRAM}",
@@ -203,7 +203,7 @@ _WORDS = {
     "compare.targets": f"Two RUNs, A and B, or one program for both: {_PROGRAM}",
     "modes.targets": f"One program: {_PROGRAM}",
     "optimize.targets": f"A RUN, or one program: {_PROGRAM}",
-    "apply.run": "The folder of a RUN, RUN/tuned or RUN/optimized; by default none, with known.",
+    "apply.run": "The folder of a RUN, RUN/tuned or RUN/optimized; not with `known`.",
     "kernel.targets": "Files of kernels, folders of them, RUN#NAME, where NAME may be a glob, or one edited file.",
     "kernel.compare": "Another version of the file: both are timed in turn, as they are, and in the same config. Of an "
     "edited file: RUN#NAME, to take the original from. [default: none]",
@@ -252,7 +252,7 @@ SHOW_KERNEL = _make_object_schema(
 )
 JOB = _make_object_schema(
     {
-        "job": {"type": "integer", "description": "The number of the job; by default the last one."},
+        "job": {"type": "integer", "description": "The number of the job; by default the last job."},
         "stop": {"type": "boolean", "description": "End it, and answer with what it has measured. [default: false]"},
         "wait_s": _WAIT,
         "page": _PAGE,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES.values())
 
-HELP = f"""Say which mode of torch.compile is fastest for a program, and when its compilation pays.
+HELP = f"""Say which mode of torch.compile is fastest for a program, and when its compilation has paid off.
 
 TARGET is a script, FILE.py:FACTORY, a {join_by_or(LIBRARIES)} model by its name, or a command after --; or a list of
 models as `batch` takes it (.txt, .yaml): the modes are compared for each model in turn.

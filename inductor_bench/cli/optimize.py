@@ -45,8 +45,8 @@ The result, the lines to paste and what did not help are in RUN/optimized. The s
 interruption.
 
 Exit code: 0, also if nothing is faster, 1 if nothing could be measured, 2 for a request that cannot be carried out as
-typed, 5 if two fresh processes agree on a result, but there was no time to run it from the program's start, 130 after
-Ctrl-C, which shows what was proven until then.
+typed, 5 if two fresh processes agree on a result, but there was no time to confirm it in new processes that start with
+it, 130 after Ctrl-C, which shows what was proven until then.
 """
 
 
@@ -79,7 +79,7 @@ def _show(outcome: OptimizeOutcome, form: str, console: Console) -> None:
 
 
 def exit_code(outcome: OptimizeOutcome) -> int:
-    """Returns 1 if no process measured anything, and 5 for a result that was not yet run from the program's start."""
+    """Returns 1 if no process measured anything, and 5 for a result that was not yet confirmed in new processes."""
     trials, ranked = outcome.found.trials, any(row.screened is not None for row in outcome.found.rows)
     if trials and not ranked and all(trial.failure is not None for trial in trials):
         return EXIT_FAILURE

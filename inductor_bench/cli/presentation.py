@@ -336,7 +336,7 @@ def add_presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             "--brief",
             is_flag=True,
             help="For a run: only what to do next, in under 2,000 tokens: the step, its parts, "
-            "kernels, findings with the commands that try them, and what to type. With --format json the same as data.",
+            "kernels, findings with the commands that try them, and what to type. --format json writes this as JSON.",
         )
         return add_format_option(formats)(brief(by(sort(add_top_option("How many kernels.")(function)))))
 

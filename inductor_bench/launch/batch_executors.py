@@ -287,7 +287,7 @@ def _divide_cores(job: Job) -> bool:
 
 @dataclass(frozen=True)
 class Order:
-    """What a machine runs."""
+    """The command that measures a model, for any machine: words, variables and time limit."""
 
     entry: tuple[str, ...]  # the arguments with which an interpreter runs a job
     words: tuple[str, ...]  # the command line, with ``{run}`` for the RUN's path

@@ -61,7 +61,7 @@ _FIRST_RANK = re.compile(
     r"^ *exitcode *: (?P<code>-?\d+) \(pid: \d+\) *(?:\((?P<signal>SIG\w+)\))?",
     re.DOTALL | re.MULTILINE,
 )
-"""What torchrun says of the rank that failed first. (2.11, 2.13)"""
+"""What torchrun says of the rank that failed first. (torch 2.11, 2.13)"""
 
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""

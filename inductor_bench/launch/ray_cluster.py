@@ -281,7 +281,7 @@ class Cluster:
         self._attempts[next(attempt.steps)] = attempt
 
     def poll(self) -> None:
-        """Advances every job whose reference has a value."""
+        """Advances every job whose Ray result is ready."""
         references = list(self._attempts)
         if not references:
             return

@@ -309,7 +309,7 @@ class WorkerLostError(Exception):
 
 
 def explain_loss_at_start(lost: WorkerLostError, pool: WorkerPool) -> InductorBenchError:
-    """Why a worker gave no answer to its first question: its interpreter is none, or has no torch that works."""
+    """Why a worker gave no answer to its first question: its interpreter is no Python, or has no torch that works."""
     said = find_last_error(lost.tail)
     if not said and not pool.is_python():
         return InductorBenchError(NOT_PYTHON.format(python=pool.python), ANOTHER_PYTHON, "no-python")

@@ -139,7 +139,7 @@ class Build(WorkerRequest[None]):
 
 @dataclass(frozen=True)
 class Binary:
-    """A compiled Triton kernel."""
+    """The size of a compiled Triton kernel, and the resources that it needs."""
 
     digest: str  # digest of the binary
     shared_memory_bytes: int  # bytes of shared memory per block
@@ -370,7 +370,7 @@ WRITTEN, OUTSIDE, INPUTS, SPECIAL, WRONG, PRECISION, REPEATED, STALE = (
 
 @dataclass(frozen=True)
 class EditCase:
-    """The memory before one call."""
+    """How the memory is filled before one checked call of an edited kernel."""
 
     values: str  # the values of the inputs
     fill: str  # what the buffers that are only written hold
@@ -401,7 +401,7 @@ class PrepareCase(WorkerRequest[str]):
     number: int  # the original
     case: EditCase
     roles: BufferRoles
-    before: str  # the path of the file
+    before_path: str  # of the file
     reference: str = ""  # the path of a file with a function that computes the same in PyTorch; empty if there is none
     exact: int | None = None  # a kernel that computes the same in float64, from a launch of that type
 
@@ -411,8 +411,8 @@ class RunCase(WorkerRequest[None]):
     """Runs a kernel on the memory in a file, and writes the memory after the call into another file."""
 
     number: int
-    before: str
-    after: str
+    before_path: str
+    after_path: str
 
 
 @dataclass(frozen=True)
@@ -425,7 +425,7 @@ class RepeatCall(WorkerRequest[None]):
 
 @dataclass(frozen=True)
 class Judged:
-    """What is to be said of one call of an edited kernel."""
+    """The verdict on one call of an edited kernel: the reason why it is refused, if any, and its error."""
 
     reason: str = ""  # the id of the reason for which it is refused; empty if it is not
     words: str = ""  # that reason in words; ``argument 3`` stands for the name of a parameter
@@ -447,5 +447,5 @@ class JudgeCase(WorkerRequest[Judged]):
     """
 
     number: int  # the original
-    after: str
+    after_path: str
     repeats: bool = False

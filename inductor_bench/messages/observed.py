@@ -168,7 +168,7 @@ kernel was loaded and has not run."""
 
 @dataclass(frozen=True)
 class Pins:
-    """The pins of a program."""
+    """The configurations and the edited kernels that a program is to run."""
 
     mode: str  # :data:`APPLY` or :data:`COMPARE`
     digest: str  # a hash of all pins, by which Inductor's caches tell a program with them from one without
@@ -394,7 +394,7 @@ class VariantSwitch:
 
 @dataclass(frozen=True)
 class ProgramVariant:
-    """The program with some changes."""
+    """A variant of the program: the switches that it changes."""
 
     slug: str  # its name, unique in a request
     switches: tuple[VariantSwitch, ...] = ()  # none for the original
@@ -441,7 +441,7 @@ class CheckedCallable:
 
 @dataclass(frozen=True)
 class VariantState:
-    """What one variant needed, and what became of it."""
+    """The compile time and memory of one variant, and which of its settings took effect."""
 
     variant: int  # its number; 0 is the original
     compile_s: float = 0.0  # seconds in which its graphs were compiled, backward graphs included
@@ -454,7 +454,7 @@ class VariantState:
 
 @dataclass(frozen=True)
 class TriedVariants:
-    """What one process found."""
+    """What one process measured of the variants that it tried."""
 
     pid: int
     device: str  # the type of the device

@@ -43,7 +43,7 @@ class BatchModel:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch."""
+    """The record of a run over a list of models."""
 
     format: int  # the schema number
     tool_version: str  # the version of inductor-bench that wrote the file

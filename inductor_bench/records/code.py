@@ -230,7 +230,7 @@ def total_s(phases: Iterable[CompilePhase]) -> float:
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a storage."""
+    """What fills a storage in a standalone file: a distribution, or recorded bytes."""
 
     # ``normal`` (floats from a normal distribution), ``positive`` (their absolute values, for kernels that compute more
     # NaNs from negative numbers, as from a variance), ``integers`` (uniform), ``zeros``, or ``recorded`` (the bytes of

@@ -33,7 +33,7 @@ STEP, ITERATION = "step", "iteration"
 
 @dataclass(frozen=True)
 class SideSummary:
-    """One of the two sides."""
+    """A side of a comparison of runs: what its runs are called, and where they ran."""
 
     name: str  # the path that the user gave
     title: str  # the title of its first run
@@ -66,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True)
 class StepChange(Change):
-    """The difference of the step."""
+    """The step on both sides, its difference, and the noise between runs."""
 
     currency: str = STEP  # what the seconds refer to: ``step`` or ``iteration``
     noise: float = 0.0  # the assumed or measured relative difference between two runs of one program
@@ -101,7 +101,7 @@ class GraphChange:
 
 @dataclass(frozen=True)
 class KernelSide:
-    """A kernel of one side."""
+    """A kernel on one side of a comparison, with its calls and its time."""
 
     name: str  # its name
     kernel_id: str  # a hash of its content
@@ -165,7 +165,7 @@ class Pairing:
 
 @dataclass(frozen=True)
 class TimedPair:
-    """The comparison of two kernels."""
+    """Two kernels that were timed in turn, as they are and in the same configuration."""
 
     first: MeasuredKernel  # the first kernel's own measurement
     second: MeasuredKernel  # the second kernel's own measurement
@@ -186,7 +186,7 @@ class TimedPair:
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """A model of both batches."""
+    """The comparison of one model of two batches."""
 
     name: str  # the name of the model
     comparison: RunComparison | None = None  # the comparison of its runs; ``None`` if there is none
@@ -218,7 +218,7 @@ MODES = (EAGER, DEFAULT, "reduce-overhead", "max-autotune-no-cudagraphs", "max-a
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch of torch that a set may turn on."""
+    """A switch of torch that ``--with NAME`` turns on."""
 
     name: str  # the word after ``--with``
     help: str  # what it does
@@ -250,7 +250,7 @@ SWITCHES = {
 
 @dataclass(frozen=True)
 class ModeSet:
-    """The settings of one row."""
+    """A mode of ``torch.compile`` and the settings with which a row of a comparison of modes runs."""
 
     mode: str  # ``eager``, or a mode of ``torch.compile``
     # the switches of torch that it turns on, by the words after ``--with``, such as ``tf32``
@@ -377,7 +377,7 @@ class ModeRow:
 
 @dataclass(frozen=True)
 class ModeWinner:
-    """The advice."""
+    """The row that the comparison of modes advises, and why."""
 
     name: str  # the name of the row
     lines: tuple[str, ...]  # what to type into the program to have it; empty if nothing has to be typed
@@ -417,7 +417,7 @@ class ModeComparison:
 
 @dataclass(frozen=True)
 class ModelModes:
-    """One model."""
+    """The comparison of modes of one model of a list."""
 
     name: str  # unique in the list; also the name of the folder of its comparison
     comparison: ModeComparison | None = None  # the comparison of its modes; ``None`` if nothing could be compared
@@ -426,7 +426,7 @@ class ModelModes:
 
 @dataclass(frozen=True)
 class ModesByModel:
-    """All models of a list."""
+    """The comparisons of modes of the models of a list."""
 
     source: str  # the list
     models: tuple[ModelModes, ...]  # the models, in the list's order

@@ -293,7 +293,7 @@ class ModuleEvidence:
 
 @dataclass(frozen=True)
 class StepEvidence:
-    """The steps of one process."""
+    """What was observed of the steps of one process, with the names of its graphs and its trace."""
 
     steps: ObservedSteps  # without paths
     modules: tuple[str, ...] = ()  # the slug of each of its graphs' modules; empty if it is unknown

@@ -222,7 +222,7 @@ class ModuleTimes:
 
 @dataclass(frozen=True)
 class ProfiledIterations:
-    """The iterations of the profile."""
+    """The number of profiled iterations of a module, and which of them count."""
 
     iterations: int = 0  # the number of profiled iterations
     steady_iterations: tuple[int, ...] = ()  # the indices of the iterations that count; the others were disturbed
@@ -235,7 +235,7 @@ class ProfiledIterations:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files of a measurement."""
+    """The trace and the log of the measurement of a module."""
 
     trace: Place | None = None  # the profiler's trace
     log: Place | None = None  # the output of the measuring process

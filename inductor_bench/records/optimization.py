@@ -31,7 +31,7 @@ ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION, FUNCTION)
 
 @dataclass(frozen=True)
 class ProgramSetting:
-    """One setting."""
+    """A setting of a program: what is set, and to which value."""
 
     kind: str  # one of the kinds above
     # what is set: an option of Inductor, an attribute of torch, a key of an optimizer, an argument, or a variable; of a
@@ -83,7 +83,7 @@ ORIGINAL, PLACEBO = "original", "placebo"
 
 SCREEN, PROVE, COMBINE, CONFIRM = "screen", "prove", "combine", "confirm"
 """The purposes of a process: to rank all settings; to prove settings that seem faster; to combine proven settings; to
-run the result as the user would, from the program's start."""
+run the result as the user would, in new processes in which its settings are on from the first step (whole runs)."""
 
 WARMING = "warm"
 """The purpose of a process that only compiles variants, so that a later one finds them in its cache."""
@@ -114,7 +114,7 @@ class VariantCheck:
 
 @dataclass(frozen=True)
 class TrialVariant:
-    """One variant in one process."""
+    """What one process measured of one variant."""
 
     slug: str  # its name: ``original``, ``placebo``, the name of a row, or the names of several rows joined by ``+``
     times_s: tuple[StepTime, ...] = ()  # the timed steps, in order
@@ -142,9 +142,9 @@ class Trial:
     """One process of the program, in which variants were timed, or compiled ahead. ``trials/NAME.json`` holds it."""
 
     name: FileName  # the name of this process's files
-    # why it ran: ``screen`` (to rank), ``prove``, ``combine``, ``confirm`` (from the start) or ``warm`` (to compile)
+    # why it ran: ``screen`` (to rank), ``prove``, ``combine``, ``confirm`` (whole runs) or ``warm`` (to compile)
     purpose: str
-    alternates: bool  # whether the process switched between the variants; otherwise it ran one variant from its start
+    alternates: bool  # whether the process switched between the variants; otherwise it ran one variant all the time
     slugs: tuple[str, ...]  # the variants that were asked for, without the original
     variants: tuple[TrialVariant, ...] = ()  # what was measured of each variant; the original is the first
     digests: tuple[StepDigest, ...] = ()  # of the optimizer's first steps, if they were asked for
@@ -235,7 +235,7 @@ class MenuRow:
 
 
 EMPTY_CACHES, SHARED_CACHES, NOT_YET = "empty caches", "shared caches", "not yet"
-"""How a result was run from the program's start; see :attr:`OptimizedProgram.from_start`."""
+"""The caches of the whole runs of a result; see :attr:`OptimizedProgram.from_start`."""
 
 
 @dataclass(frozen=True)
@@ -256,14 +256,14 @@ class OptimizedProgram:
     pays_after: float | None = None
     alone: MeasuredGain | None = None  # what they save together in whole processes, as the user would run the program
     losses: str = ""  # what the comparison of gradients and losses says
-    # how it was run from the program's start: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
+    # the caches of its whole runs: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
     # earlier processes had compiled), or ``not yet`` (there was no time for it, and two fresh processes agree on it)
     from_start: str = EMPTY_CACHES
-    missing_s: float | None = None  # seconds that runs from the start are expected to take, if there was no time
+    missing_s: float | None = None  # seconds that its whole runs are expected to take, if there was no time
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether it was run from the program's start."""
+        """Whether there were whole runs of it."""
         return self.from_start != NOT_YET
 
 
@@ -282,7 +282,7 @@ class Optimization:
     step_time_s: float  # the step in the RUN, in seconds
     budget_s: float  # the time limit
     # the time limit for ranking and proving settings, if it is shorter than ``budget_s`` because a later command only
-    # ran the result from the program's start; else ``None``
+    # made whole runs of the result; else ``None``
     searched_s: float | None = None
     # seconds of the original's step in the processes of the search: the median of the processes' medians; ``None`` if
     # none was timed
@@ -300,7 +300,7 @@ class Optimization:
     files: tuple[Place, ...] = field(default_factory=tuple)  # what was written for the user
 
     def row(self, slug: str) -> MenuRow:
-        """The row of a name."""
+        """The row of the menu with this name."""
         return next(row for row in self.rows if row.slug == slug)
 
     @property
@@ -315,11 +315,11 @@ class Optimization:
 
     @property
     def caveat(self) -> str:
-        """What the result lacks, in words; empty if it lacks nothing, or there is none."""
+        """What the result still lacks, in words; empty if it lacks nothing, or if there is no result."""
         is_open = self.winner is not None and not self.winner.is_confirmed
-        return "not yet run from the program's start" if is_open else ""
+        return "not yet confirmed in new processes that start with the settings" if is_open else ""
 
     @property
     def tried(self) -> tuple[MenuRow, ...]:
-        """The rows that were timed, or failed; a row whose process the search's time ended is none."""
+        """The rows that were timed, or failed. Rows whose process the search's time limit ended do not count."""
         return tuple(row for row in self.rows if row.state not in (UNTRIED, SUGGESTED))

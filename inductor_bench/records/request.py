@@ -94,7 +94,7 @@ class RetuneRequest:
     verify: bool = option(
         True,
         "--verify/--no-verify",
-        help="After a retune, run the program's steps with and without the winners in turn (the default).",
+        help="After a retune, run the program's steps with and without the faster configs in turn (the default).",
         needs=_RETUNE,
     )
 
@@ -153,7 +153,7 @@ class BreakdownRequest:
         "--steps",
         metavar="N",
         least=1,
-        help="Time N of the program's steps, and profile N + 1; the first of these does not count on a GPU.",
+        help="Time N of the program's steps, and profile N + 1; on a GPU the first profiled step does not count.",
     )
     # the number of steps to skip before the timed ones; ``None`` waits until compilation has settled
     skip: int | None = option(
@@ -324,7 +324,10 @@ class BatchRequest:
         None, "--shard", metavar="I/N", kind="shard", help="Every N-th model, beginning with the I-th."
     )
     bare: str | None = option(
-        None, "--source", choices=tuple(LIBRARIES), help="The library of models that are listed without one."
+        None,
+        "--source",
+        choices=tuple(LIBRARIES),
+        help="The library of the models for which the list names no library.",
     )
     resume: bool = option(
         True, "--resume/--no-resume", help="Continue the batch in the folder (the default), or refuse to."
@@ -378,7 +381,9 @@ class KernelRequest:
     autotune: str | None = option(
         None, "--autotune", kind="method", help="Retune: METHODS. With --compare, both kernels."
     )
-    configs: bool = option(False, "--configs", help="Time every config that Inductor chooses from, and choose none.")
+    configs: bool = option(
+        False, "--configs", help="Time every config that Inductor chooses from, and choose no config."
+    )
     budget_s: float | None = option(
         None, "--budget", metavar="SECONDS", kind="seconds", help="Time limit for building candidates, in seconds."
     )
@@ -430,7 +435,9 @@ class Selection:
     category: Category | None = option(
         None, "--category", choices={one.value: one for one in Category}, help="Only this category."
     )
-    top: int | None = option(None, "--top", metavar="N", least=1, help="Only the N that take most time in the model.")
+    top: int | None = option(
+        None, "--top", metavar="N", least=1, help="Only the N kernels that take most time in the model."
+    )
 
 
 @dataclass(frozen=True)

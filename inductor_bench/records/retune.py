@@ -220,7 +220,7 @@ OTHER_THREADS = Obstacle(
     "another number of threads: apply does not set it",
     "another number of threads for one library call: torch.set_num_threads sets it for the whole program",
 )
-TIMED_ANEW = Obstacle(*["a CUTLASS kernel, which Inductor uses only after it has timed it"] * 2)
+TIMED_ANEW = Obstacle(*["a CUTLASS kernel; Inductor uses such a kernel only after it has timed it"] * 2)
 
 EDITED = (
     "its file was edited, so it is not what the model runs; move it away and retune this RUN again, which writes and "
@@ -277,7 +277,7 @@ class Retune:
 
     @property
     def row(self) -> RetuneRow:
-        """The figures of the retune."""
+        """The result of the retune as a flat row."""
         place = (self.name, self.kernel_id, self.category, self.graphs, self.calls, self.time_s, self.file, self.method)
         tuning = self.tuning
         if tuning is None or self.failure is not None:
@@ -520,13 +520,15 @@ class Saving:
 
 @dataclass(frozen=True)
 class AppliedKernel:
-    """A retune that found a faster config, or an edited kernel, and what became of it in the program."""
+    """A kernel with a retuned config or an edited source, and whether the program used it."""
 
     name: str  # the name of the kernel
     kernel_id: str  # a hash of the kernel's content
     config: Config  # the configuration to which it is pinned; empty for an edit
-    # ``pinned``, or why it is not: ``replaced``, ``refused``, ``unused``, ``missing`` (the program has no such kernel),
-    # ``dropped`` (it changes the outputs) or ``unpinnable``
+    # ``pinned``, or why it is not: ``replaced`` (the program's kernel runs another config, or has another source),
+    # ``refused`` (the config or the edit did not compile, or failed here), ``unused`` (the kernel was loaded, but did
+    # not run), ``missing`` (the program has no such kernel), ``dropped`` (it changes the outputs) or ``unpinnable``
+    # (the config cannot be put into a program)
     state: str
     reason: str = ""  # the state in words; empty for ``pinned``
     predicted_s: float = 0.0  # the projected saving in seconds per step
@@ -587,7 +589,7 @@ class Verification:
     notes: tuple[str, ...] = ()  # what limits the figures
     trace: Place | None = None  # the profiled steps
     created: str = ""  # the time of the comparison
-    # the load of the machine while the steps were timed, of the process that it delayed most; ``None`` for a GPU
+    # the machine's load while the steps were timed, as measured by the process that it delayed most; ``None`` for a GPU
     load: MachineLoad | None = None
     ended_early: bool = False  # whether the program ended while its steps were timed, so that a proof has no more steps
 

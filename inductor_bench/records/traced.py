@@ -233,13 +233,13 @@ class StepWindow:
     bounds: tuple[float, ...]  # the device's: the work that step k launched lies before ``bounds[k + 1]``
 
     @property
-    def steps(self) -> int:
+    def step_count(self) -> int:
         return len(self.marks) - 1
 
     @property
     def step_time_s(self) -> float:
         """The mean time of a profiled step on the device's clock."""
-        return (self.bounds[-1] - self.bounds[0]) / self.steps
+        return (self.bounds[-1] - self.bounds[0]) / self.step_count
 
     def launched(self, time_s: float) -> bool:
         """Whether the host was within the window at this time."""

@@ -1,4 +1,4 @@
-"""Renders documents as short plain text, for who pays by the word: no bars, no padding, one line for each row."""
+"""Renders documents as plain text of few words, for agents: no bars, no padding, one line for each row."""
 
 from __future__ import annotations
 

@@ -165,7 +165,11 @@ def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
     if small:
         falls.append(Fall(others.label, others.delta_s, False))
     picture = plot_waterfall((f"A: the {step.currency}", step.a_s), falls, (f"B: the {step.currency}", step.b_s))
-    return (*picture, Sentence("Bars: to the left B takes less, to the right more.", NOTE, on=On.PAGE), table)
+    return (
+        *picture,
+        Sentence("Bars to the left: B takes less time. Bars to the right: B takes more time.", NOTE, on=On.PAGE),
+        table,
+    )
 
 
 def _sum(label: str, parts: Sequence[PartChange]) -> PartChange:

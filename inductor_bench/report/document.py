@@ -88,7 +88,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Items(Block):
-    """A list."""
+    """A bulleted list."""
 
     entries: tuple[Item, ...]
 
@@ -103,7 +103,7 @@ class Answers(Block):
 
 @dataclass(frozen=True)
 class Stretch:
-    """A piece of a bar."""
+    """A coloured piece of a bar, for one part of the whole."""
 
     share: float  # its length as a share of the bar's whole
     colour: str
@@ -328,7 +328,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Document:
-    """A document."""
+    """What a report shows, for all formats: a title, lines below it, and blocks."""
 
     title: str
     about: tuple[str, ...] = ()  # lines below the title: the machine, the sides of a comparison

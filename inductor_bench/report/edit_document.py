@@ -168,7 +168,7 @@ def _after_check(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[st
     if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
         options = ("--kernel", shlex.quote(verdict.file), "--verify")
         command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
-        yield command, "runs the program with it and without, and says what it saves of a step"
+        yield command, "runs the program with the edited kernel and without it, and says what it saves of a step"
     yield from _list_longer_checks(verdict, limit)
 
 
@@ -182,7 +182,7 @@ def _list_longer_checks(verdict: EditVerdict, limit: float | None) -> Iterator[t
         return
     options = list_longer_options(request, longer_s, limit)
     command = shlex.join(["inductor-bench", "kernel", verdict.file, "--check", *options])
-    yield command, f"times more pairs, for up to {units.duration(longer_s)} while it is undecided"
+    yield command, f"measures more pairs, for up to {units.duration(longer_s)}, until there is a verdict"
 
 
 CHECKED = make_formats(make_checked_document, of="a checked edit")
@@ -198,7 +198,11 @@ def make_written_document(written: WrittenEdit, view: View = DEFAULT_VIEW) -> Do
     blocks = (
         Sentence(f"Written {written.file}{values}: edit the kernel between its two marks", LEAD),
         Facts(tuple(rows)),
-        Section("Next", (Commands(((check, "tells whether it is right, and whether it is faster"),)),), quiet=True),
+        Section(
+            "Next",
+            (Commands(((check, "tells whether the edited kernel is right, and whether it is faster"),)),),
+            quiet=True,
+        ),
     )
     return Document(written.kernel, (), blocks)
 

@@ -215,12 +215,12 @@ def _list_next_commands(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]
         check = " --check" if won and won[0].checked is not None else ""
         command, why = f"python {shlex.quote(str(saved[0]))}{check}", "runs the winner by itself"
     elif won and won[0].tuning is not None and any("idle" in note for note in won[0].tuning.notes):
-        command, why = _retune(won[0]), "the same again, on an idle machine"
+        command, why = _retune(won[0]), "retunes again, on an idle machine"
     elif won:
         command, why = f"{_retune(won[0])} --save tuned.py", "writes the winner as a file to run and to diff"
     elif kernels and all(kernel.tuning is None or not kernel.tuning.verdict for kernel in kernels):
         slowest = max(kernels, key=lambda kernel: kernel.cold.median_s)
-        command, why = _retune(slowest), "tries other configurations, each checked and timed against this one"
+        command, why = _retune(slowest), "tries other configurations, each checked and timed against this configuration"
     else:
         return
     yield Commands(((command, why),))
@@ -266,7 +266,7 @@ def _count_words(tuning: Tuning) -> str:
 def _describe_gain(tuning: Tuning) -> str:
     default, ratio = units.seconds(tuning.default_s), tuning.ratio
     if tuning.verdict != "faster" or ratio is None:
-        beside = f": the best of the others took {ratio.median:.3f}x" if ratio else ""
+        beside = f": the best other config took {ratio.median:.3f}x as long" if ratio else ""
         return f"it stays at {default} {tuning.state}{beside}"
     low, high = 1 / ratio.high, 1 / ratio.low
     times = f"{default} → {units.seconds(tuning.best_s)} {tuning.state}"
@@ -453,13 +453,13 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
         return (
             ""
             if same_config.verdict == "same"
-            else f"in the same config the second is {same_config.verdict}; its different config cancels this"
+            else f"in the same config the second kernel is {same_config.verdict}, but its different config cancels this"
         )
     if same_config.verdict == "same":
-        return "the config makes the difference: in the same config both take equally long"
+        return "the config makes the difference: in the same config both kernels take equally long"
     share = math.log(code.median) / math.log(whole.median)
     if share < 0:
-        return f"the config makes the difference: in the same config the second is {same_config.verdict}"
+        return f"the config makes the difference: in the same config the second kernel is {same_config.verdict}"
     if share > 1 / MOST:
         return "the code makes the difference, and the config reduces it"
     if share >= MOST:

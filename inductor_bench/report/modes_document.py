@@ -58,7 +58,7 @@ QUIETER = "Run more rounds (--rounds), or keep the machine free of other work"
 LEGEND = {
     "step": "mean over the processes, with its 95% interval",
     "of eager": "the step divided by eager's",
-    "compile": "once, with empty caches, until the steps settle",
+    "compile": "time from the first compilation until the steps settle, with empty caches; measured once",
     "pays after": "steps until the compilation has paid off against eager",
     "vs shorter": "steps until it has paid off against the row with the next shorter compilation",
     "device": "sum of the durations on the device in a profiled step",
@@ -152,7 +152,7 @@ def _describe_gain(row: ModeRow) -> str:
     paid = ""
     if figures.pays_after is not None:
         paid = (
-            f"; its compilation of {units.seconds(figures.compile_time_s)} pays after "
+            f"; its compilation of {units.seconds(figures.compile_time_s)} has paid off after "
             f"{_format_steps(figures.pays_after)}"
         )
         if figures.cheaper != EAGER and figures.pays_after_cheaper is not None:
@@ -167,7 +167,10 @@ def _explain_no_advice(comparison: ModeComparison) -> str:
         return "No mode was measured."
     if len(measured) < 2:
         return "Only one row was measured, so there is nothing to compare."
-    return "There is no advice: it needs two rounds of two rows whose outputs agree, one of them compiled."
+    return (
+        "There is no advice: that needs two rounds of two rows whose outputs agree, and one of these rows has to "
+        "be compiled."
+    )
 
 
 def describe_ratio(ratio: StepRatio) -> str:
@@ -243,7 +246,7 @@ def _list_code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     for row in measured:
         refusals = row.processes[0].refusals
         if refusals:
-            yield f"{row.name}: Inductor refused CUDA graphs: {'; '.join(reason.strip(' :') for reason in refusals)}"
+            yield f"{row.name}: Inductor refused CUDA graphs ({'; '.join(reason.strip(' :') for reason in refusals)})"
         elif row.settings.mode in CUDA_GRAPH_MODES and row.processes[0].replays:
             yield f"{row.name}: CUDA graphs replay {plural(row.processes[0].replays, 'graph')}"
 
@@ -279,7 +282,7 @@ def _list_output_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) 
             reasons.setdefault((agreement.state, agreement.reason), []).append(row.name)
     for (state, reason), rows in reasons.items():
         said = "the outputs differ from eager" if state == DIFFERS else "the outputs cannot be compared"
-        yield f"{join_words(rows)}: {said}: {reason}"
+        yield f"{join_words(rows)}: {said} ({reason})"
 
 
 def _own_notes(measured: Sequence[ModeRow]) -> Iterator[str]:

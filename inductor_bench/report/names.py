@@ -235,7 +235,7 @@ def name_files(run: Run) -> dict[str, str]:
 
 
 def find_main_line(kernel: Kernel) -> SourceLine | None:
-    """Returns the best line of a kernel's origin: the user's code is preferred to a library's, and that to torch's."""
+    """Returns the line of a kernel's origin to show: of the user's code, else of a library, else of torch."""
     return min(kernel.origin.source_lines, key=_compute_distance, default=None)
 
 

@@ -82,7 +82,7 @@ STATES = {
 """What became of a row, in words."""
 
 MISSING = 1.1
-"""Time for runs from the program's start, as a multiple of what they are expected to take."""
+"""Time for whole runs, as a multiple of what they are expected to take."""
 
 OTHER_STEP = 1.5
 """If the breakdown's step is longer or shorter than the search's by more than this factor, the report says so."""
@@ -129,8 +129,8 @@ def write_headline(found: Optimization) -> str:
     """The first line: the step that the user gets, its proof, and how many settings were tried and kept."""
     winner, tried = found.winner, len(found.tried)
     if winner is not None:
-        does = "a longer --budget runs it" if found.is_complete else "the same command goes on"
-        caveat = f"; {found.caveat}: {does}" if found.caveat else ""
+        does = "give a longer --budget" if found.is_complete else "the same command goes on"
+        caveat = f", {found.caveat}; {does}" if found.caveat else ""
         return f"{describe_result(found)}. {plural(tried, 'setting')} tried, {len(winner.slugs)} kept{caveat}"
     busy = find_load(found)
     step = f"{load_words(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
@@ -158,10 +158,13 @@ def _explain_nothing_timed(found: Optimization) -> str:
         return "nothing was tried yet"
     if any(trial.late for trial in found.trials):
         took = f"{units.duration(found.spent_s)} of {units.duration(found.budget_s)}"
-        return f"nothing could be measured: the time of the search ({took}) was over before enough steps were timed"
+        return (
+            f"nothing could be measured, because the time of the search ({took}) was over before enough steps were "
+            "timed"
+        )
     if found.before_s and any(row.needs_time for row in found.rows):
         took = f"{units.duration(found.before_s)} of {units.duration(found.budget_s)}"
-        return f"nothing was tried: the breakdown took {took}"
+        return f"nothing was tried, because the breakdown took {took}"
     return "nothing was tried"
 
 
@@ -287,8 +290,8 @@ def list_facts(found: Optimization) -> Iterator[tuple[str, str]]:
     if winner is not None:
         if winner.alone is not None:
             caches = ", with caches" * (winner.from_start == SHARED_CACHES)
-            ran = f"in {count_processes(winner.alone.processes)}, each with the result or without it"
-            yield "from the start", f"{format_whole_step(winner.alone)}, {ran}{caches}"
+            ran = f"in {count_processes(winner.alone.processes)}, each with the settings or without them"
+            yield "whole runs", f"{format_whole_step(winner.alone)}, {ran}{caches}"
         if winner.losses:
             yield "training", winner.losses
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes
@@ -383,9 +386,9 @@ def list_notes(found: Optimization) -> Iterator[str]:
     yield from _note_other_step(found)
     if found.is_complete and found.winner is None and _open_rows(found):
         yield (
-            "a longer --budget keeps what the processes measured; undecided and failed settings are measured again "
-            "only beside other settings; processes that were ended by the time limit run again; --force runs "
-            "everything again"
+            "with a longer --budget the tool keeps what the processes have measured, repeats processes that the time "
+            "limit ended, and measures undecided and failed settings again only beside other settings; with --force it "
+            "measures everything again"
         )
     yield from found.notes
     for trial in found.trials:
@@ -426,17 +429,20 @@ def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tup
     busy = find_load(found) is not None
     is_open = found.is_complete and found.winner is None and (busy or bool(_open_rows(found)))
     if is_open and busy:
-        yield searching, "on an idle machine: tries everything again, from the start"
+        yield searching, "on an idle machine: measures everything again"
     if found.caveat and found.is_complete:
-        yield f"{again} {_estimate_minutes_until_confirmed(found)}m", "runs the result from the program's start"
+        yield (
+            f"{again} {_estimate_minutes_until_confirmed(found)}m",
+            "checks the result in new processes that start with the settings",
+        )
     elif late and found.is_complete:
-        yield f"{again} {found.longer_budget}", "goes on with what there was no time for"
+        yield f"{again} {found.longer_budget}", "tries the settings for which no time was left"
     if is_open and not busy:
-        yield searching, "tries everything again, from the start"
+        yield searching, "measures everything again"
 
 
 def _estimate_minutes_until_confirmed(found: Optimization) -> int:
-    """The time limit with which the result is run from the program's start, and little else is."""
+    """The time limit that is enough for whole runs of the result, and for little else."""
     missing_s = found.winner.missing_s or 0.0 if found.winner is not None else 0.0
     return math.ceil(max(found.spent_s + MISSING * missing_s, found.budget_s + 1) / 60)
 

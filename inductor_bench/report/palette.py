@@ -50,7 +50,7 @@ PARTS: dict[str, str] = {
     COPY: "#7b8d3c",
     IDLE_PART: IDLE,
 }
-"""The colour of each kind of part of a program's step."""
+"""The colour of each kind of part."""
 
 SHORT_TITLES: dict[Category, str] = {
     Category.PERSISTENT_REDUCTION: "persistent",
@@ -74,7 +74,7 @@ def choose_category_colour(category: Category) -> str:
 
 
 def choose_part_colour(kind: str) -> str:
-    """Returns the colour of a kind of part of a program's step."""
+    """Returns the colour of parts of this kind."""
     return PARTS.get(kind, UNKNOWN)
 
 

@@ -441,7 +441,7 @@ def is_kernel_file(tree: ast.Module) -> bool:
 # Keys of Triton kernels in ``torch._inductor.config.autotune_lookup_table``.
 #
 # The key is a hash of the size hints and of the function's text without its name. Inductor computes it in
-# ``generate_lookup_hash_from_source_code`` of ``runtime/triton_heuristics.py`` (2.9 to 2.15).
+# ``generate_lookup_hash_from_source_code`` of ``runtime/triton_heuristics.py`` (torch 2.9 to 2.15).
 
 
 FUSED = "_fused_"

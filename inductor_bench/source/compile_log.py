@@ -1,7 +1,7 @@
 """What torch's structured trace says of compilations: phases, compiled functions, graph breaks, skipped functions.
 
-Torch writes a begin and an end of each timed part of a compilation (2.9 to 2.15), one within the other. Each moment
-counts for the innermost part that belongs to a phase.
+Torch writes a begin and an end of each timed part of a compilation, one within the other (torch 2.9 to 2.15). Each
+moment counts for the innermost part that belongs to a phase.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _list_reasons(payload: str) -> list[str]:
 
 
 def _read_dynamic(config: object) -> bool | None:
-    """What the program passed as ``dynamic``, as far as Dynamo's settings tell; ``None`` for nothing. (2.13)"""
+    """What the program passed as ``dynamic``, as far as Dynamo's settings tell; ``None`` for nothing. (torch 2.13)"""
     if not isinstance(config, str):
         return None
     try:

@@ -133,7 +133,7 @@ _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 
 @dataclass(frozen=True)
 class LaunchConstants:
-    """How a Triton kernel in the place of calls is launched."""
+    """How a Triton kernel that replaces calls is launched."""
 
     grid: tuple[int, int, int]  # the number of programs in each direction
     warps: int  # of a program
@@ -222,8 +222,8 @@ def _check_decorators(kernel: ast.FunctionDef, known: ast.FunctionDef) -> None:
     for name in {**wanted, **given}:
         if given.get(name) != wanted.get(name) and name not in _FREE_KEYWORDS:
             grid = name in ("size_hints", "inductor_meta")
-            what = "which decides the grid of its launches" if grid else "on which its caller relies"
-            raise InductorBenchError(f"{name} of the decorator is another, {what}", KEEP)
+            what = "it decides the grid of the launches" if grid else "the kernel's caller relies on it"
+            raise InductorBenchError(f"{name} of the decorator was changed, but {what}", KEEP)
     if [ast.unparse(each) for each in mine.args] != [ast.unparse(each) for each in theirs.args]:
         raise InductorBenchError("the arguments of the kernel's decorator were changed", KEEP)
 

@@ -247,7 +247,7 @@ def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
 
 
 class LaunchReader(WrapperReader):
-    """Collects the distinct launches."""
+    """Collects the launches of a module from its text; a repeated launch counts as a call of the first one."""
 
     def __init__(self, tree: ast.Module, source: ModuleSource) -> None:
         super().__init__(tree, source)

@@ -23,7 +23,7 @@ _SCALAR = ("float32", "float64", "float16", "bfloat16")
 
 
 def list_parameter_names(stretch: CallGroup) -> list[str]:
-    """The names of the parameters of a kernel in the place of a stretch."""
+    """The parameter names of a kernel that replaces a stretch."""
     names = []
     for place in range(len(stretch.launch.arguments)):
         kind = "in" if place not in stretch.launch.mutated else "out" if place in stretch.output_only else "in_out"

@@ -206,7 +206,9 @@ class StretchReader:
             InductorBenchError: these calls cannot be one; the message says why.
         """
         if self._source.dynamic:
-            raise InductorBenchError("the module has symbolic sizes, which one kernel for several calls does not get")
+            raise InductorBenchError(
+                "the module has symbolic sizes, but a kernel for several calls gets no symbolic sizes"
+            )
         sites = [site for site in self.sites if first <= site.line <= last]
         others = [call for call in self._source.calls if first <= call.line <= last]
         left = [call.target for call in others if call.line not in {site.line for site in sites}]
@@ -316,7 +318,7 @@ def _make_part(site: Site, number: int, whole: Launch, places: Mapping[tuple[int
 
 
 def _view_argument(argument: Argument, view: StorageView) -> Argument:
-    """The same memory with the shape that a call sees."""
+    """The argument, with the shape and strides that a call sees."""
     tensor = replace(_view(argument), shape=view.shape or (), stride=view.stride or ())
     return replace(argument, tensor=replace(tensor, itemsize=find_item_size(tensor.dtype)))
 

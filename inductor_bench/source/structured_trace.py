@@ -403,7 +403,7 @@ class _TraceProcess:
         return replace(code, object_name=known.name, alike=known.alike, sizes=sizes)
 
     def compilations(self, process: int) -> Iterator[FrameCompilation]:
-        """Yields its compilations."""
+        """Yields the compilations that the trace of a process tells of."""
         phases = self.clock.phases_by_frame()
         for owner in dict.fromkeys([*self.owners, *phases]):
             places = [place for place, of in enumerate(self.owners) if of == owner]

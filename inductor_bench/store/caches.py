@@ -141,7 +141,7 @@ class KnownTuning:
 
     @property
     def pin(self) -> AnyPin | None:
-        """The pin of a winner."""
+        """The pin of the best configuration; ``None`` if there is none."""
         return self.triton_pin or self.cpp_pin or self.library_pin
 
 
@@ -228,7 +228,7 @@ def _find_verdict_path(source: str, original: str) -> Path:
 
 
 PROBE = b"_chk_kernel"
-"""A part of the function names in a probe's text, for example ``__avx_chk_kernel``. (2.11, 2.13)"""
+"""A part of the function names in a probe's text, for example ``__avx_chk_kernel``. (torch 2.11, 2.13)"""
 
 MOST_BYTES = 4096
 """Maximum size of a probe's text; most kernels are larger."""

@@ -98,7 +98,7 @@ def leave_out_first_step(window: StepWindow) -> StepWindow:
 
     The device can still do work in it that was launched before the profile, and that the trace does not show.
     """
-    if window.steps < 2 or window.bounds[1] == window.bounds[-1]:
+    if window.step_count < 2 or window.bounds[1] == window.bounds[-1]:
         return window
     return replace(window, marks=window.marks[1:], bounds=window.bounds[1:])
 
@@ -334,7 +334,7 @@ def compute_step_durations(program: ProgramTrace, markers: Markers) -> list[Step
     window = find_window(program, markers)
     if window is None:
         return []
-    steps = [StepDurations() for _ in range(window.steps)]
+    steps = [StepDurations() for _ in range(window.step_count)]
     for event in program.trace.device_events:
         if event.kind != "kernel":
             continue
@@ -437,7 +437,7 @@ def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
         return None
     inside = [(start, min(stop, end)) for start, stop in list_spans(events)]
     return StepWork(
-        time_s=sum(stop - start for start, stop in inside) / window.steps,
-        launches=len(events) / window.steps,
-        busy_time_s=compute_union_length(inside) / window.steps,
+        time_s=sum(stop - start for start, stop in inside) / window.step_count,
+        launches=len(events) / window.step_count,
+        busy_time_s=compute_union_length(inside) / window.step_count,
     )

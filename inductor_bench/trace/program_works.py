@@ -132,7 +132,7 @@ def _find_first_active(threads: Sequence[_Thread], start_s: float, end_s: float)
 
 
 class _Thread:
-    """The activities of one thread, disjoint and in order; times without one are Python."""
+    """The activities of one thread, disjoint and in order; times without an activity are Python."""
 
     def __init__(self, spans: Iterable[_Span]) -> None:
         self._activities = list(_flatten_spans(spans))
@@ -393,12 +393,12 @@ class _Replays:
 
 
 FUSED_OPTIMIZER = "::FusedOptimizerTensorListMetadata<"
-"""A part of the name of each kernel that updates parameters for an optimizer with ``fused=True``. (2.11)"""
+"""A part of the name of each kernel that updates parameters for an optimizer with ``fused=True``. (torch 2.11)"""
 
 
 @dataclass(frozen=True)
 class ProgramWorks:
-    """The steps of a profile."""
+    """The calls and the device works of the profiled steps, and the owner of each work."""
 
     window: StepWindow  # the steps that count
     calls: tuple[GraphCall, ...]  # all calls of compiled graphs, also those outside the window

@@ -169,7 +169,7 @@ def _needs_vectors(verb: str, job: str) -> bool:
 @contextlib.contextmanager
 def asking_nvml() -> Iterator[None]:
     """Has torch ask NVML inside whether there is a GPU: after a question to CUDA a fork of this process could use none.
-    (2.11)"""
+    (torch 2.11)"""
     asked = os.environ.get(BY_NVML)
     os.environ[BY_NVML] = "1"
     try:
@@ -237,7 +237,10 @@ def has_looked_at_devices() -> bool:
 
 
 def _has_started_cuda() -> bool:
-    """Whether this process has initialised CUDA, or is a fork of one that torch knows to have done so. (2.11, 2.13)"""
+    """Whether this process has initialised CUDA, or is a fork of one that torch knows to have done so.
+
+    (torch 2.11, 2.13)
+    """
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda._is_in_bad_fork():
         return True

@@ -21,7 +21,7 @@ from ..records.run import Environment, Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, make_peaks_key, save_peaks
 from .device import machine
-from .device.gpu_watch import measure_undisturbed, measure_unshared
+from .device.gpu_watch import measure_cpu_peaks_undisturbed, measure_gpu_peaks_unshared
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
 from .fast_start import Phases
@@ -462,12 +462,12 @@ def _flatten_result(result: Any) -> list[torch.Tensor]:
 
 
 def _find_storage(tensor: torch.Tensor) -> int:
-    """An identifier of the memory of a fake tensor, equal for its views. (2.13)"""
+    """An identifier of the memory of a fake tensor, equal for its views. (torch 2.13)"""
     return int(tensor.untyped_storage()._cdata)
 
 
 def _make_fake_tensors() -> Any:
-    """A mode in which tensors have sizes but no memory, and operators without a shape rule fail. (2.13)"""
+    """A mode in which tensors have sizes but no memory, and operators without a shape rule fail. (torch 2.13)"""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_fallback_kernels=False)
@@ -475,7 +475,7 @@ def _make_fake_tensors() -> Any:
 
 @contextlib.contextmanager
 def _quiet_fake_tensors() -> Iterator[None]:
-    """Stops torch from logging a traceback for every failing call, whose cost holds the reason. (2.13)"""
+    """Stops torch from logging a traceback for every failing call, whose cost holds the reason. (torch 2.13)"""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     disabled, logger.disabled = logger.disabled, True
     try:
@@ -513,9 +513,9 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
         return replace(found, peaks=peaks)
     measure = partial(measure_peaks, job.device)
     if open_device(job.device)[0].device.runs_on_host:
-        peaks, doubt = measure_undisturbed(measure, machine.read_clock_hz(), count_vector_lanes())
+        peaks, doubt = measure_cpu_peaks_undisturbed(measure, machine.read_clock_hz(), count_vector_lanes())
     else:
-        peaks, doubt = measure_unshared(measure, machine.find_driver_of_current_gpu())
+        peaks, doubt = measure_gpu_peaks_unshared(measure, machine.find_driver_of_current_gpu())
     phases.end("measuring peaks")
     if peaks is not None:
         save_peaks(key, peaks)

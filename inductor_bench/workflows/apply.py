@@ -175,7 +175,7 @@ def forget_dropped(found: Verification, environment: Environment) -> None:
 
 @dataclass(frozen=True)
 class ApplyOutcome:
-    """What became of the request."""
+    """The result of ``apply``: the pins, what ran them, and what was written."""
 
     folder: Path | None  # the RUN folder; ``None`` without one
     pinned: PinnedRun = field(metadata={IN_RECORD: False})  # the pins

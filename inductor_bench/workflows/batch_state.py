@@ -502,7 +502,7 @@ def _describe_reason(failure: Failure | None) -> str:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch to show."""
+    """A batch with the results of its models, ready to be shown."""
 
     view: BatchView  # the batch and the results of its models
     folder: Path  # the batch folder

@@ -306,7 +306,7 @@ def _list_kernel_files_of_side(folder: RunFolder, kernels: Iterable[KernelSide])
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison."""
+    """The record of a comparison, and the files that were written for it."""
 
     comparison: RunComparison  # the record
     # the files of the kernels that differ, as ``a/NAME.py`` and ``b/NAME.py``; empty if unwanted

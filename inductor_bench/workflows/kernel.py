@@ -270,7 +270,7 @@ MANY_FILES = 32
 
 @dataclass(frozen=True)
 class KernelOutcome:
-    """The outcome of a request."""
+    """The result of ``kernel``: what was measured, what failed, and what was saved."""
 
     kernels: tuple[MeasuredKernel, ...]  # the measured kernels
     environment: Environment = field(default_factory=Environment)  # the environment of the worker that measured

@@ -60,7 +60,7 @@ class ModeTurns:
     def __init__(self, rows: Sequence[ModeSet], rounds: int, knows_steps: Callable[[], bool]) -> None:
         self._rows, self._rounds, self._knows_steps = rows, rounds, knows_steps
 
-    def places(self) -> Iterator[ProcessTurn]:
+    def turns(self) -> Iterator[ProcessTurn]:
         """All processes in their order."""
         first = []
         for number in self._first_round():
@@ -215,7 +215,7 @@ class _Comparing:
             self._progress,
             profiles=profiles,
         )
-        for place in ModeTurns(self._rows, self.comparison.rounds, self._knows_steps).places():
+        for place in ModeTurns(self._rows, self.comparison.rounds, self._knows_steps).turns():
             row = self.comparison.rows[place.row]
             if row.failure is None and len(row.processes) == place.round:
                 self._run(runner, replace(place, name=row.name))

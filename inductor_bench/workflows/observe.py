@@ -126,10 +126,11 @@ def _describe_missing(found: CapturedProgram) -> Iterator[Failure]:
     said = next((one.unprofiled for one in found.steps if one.unprofiled), "")
     if found.modules:
         hint = "mark the end of each step with inductor_bench.step()" if not found.steps else ""
-        yield Failure(CAPTURE, "no-steps", f"no step was timed: {said or 'none came to its end'}", hint)
+        yield Failure(CAPTURE, "no-steps", f"no step was timed: {said or 'no step came to its end'}", hint)
         return
     why = found.capture.uncompiled
-    message = ": ".join(filter(None, ["the block called no compiled graph", why, said]))
+    causes = "; ".join(filter(None, [why, said]))
+    message = f"the block called no compiled graph{f': {causes}' if causes else ''}"
     yield Failure(CAPTURE, "nothing-compiled", message, "" if said else STEPLESS)
 
 

@@ -143,7 +143,7 @@ def choose_devices(request: OptimizeRequest) -> OptimizeRequest:
     if len(models) > 1:
         raise UsageError(
             f"--devices names GPUs of different models: {', '.join(models)}",
-            "what one saves says nothing of another",
+            "what a setting saves on one model says nothing about another model",
             "no-such-device",
         )
     if all(map(is_host, devices)):
@@ -172,7 +172,10 @@ def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress:
         return together
     models = list_gpu_models(gpus)
     if len(models) > 1:
-        progress.note(f"the GPUs are of different models ({', '.join(models)}): --devices names some of one model")
+        progress.note(
+            f"the GPUs are of different models ({', '.join(models)}), so one trial runs at a time; name GPUs "
+            "of one model with --devices"
+        )
         return together
     progress.note(f"trials are spread over {len(gpus)} GPUs: {', '.join(gpus)}")
     return gpus
@@ -475,7 +478,7 @@ def _list_notes(trials: list[Trial]) -> tuple[str, ...]:
 
 
 def find_limit(earlier: Optimization) -> float | None:
-    """The time limit until which an earlier search ranked and proved, if only runs from the start are missing."""
+    """The time limit until which an earlier search ranked and proved, if only whole runs are missing."""
     if earlier.is_complete and not earlier.caveat:
         return None
     return earlier.searched_s or (earlier.budget_s if earlier.is_complete else None)

@@ -73,7 +73,7 @@ class WinnerPin(NamedTuple):
 
 @dataclass(frozen=True)
 class PinnedRun:
-    """The winners of a RUN."""
+    """The faster configs and the edits of a RUN: as pins, and those that cannot be pinned."""
 
     pins: Pins  # those that can be pinned
     keys: dict[str, KernelKey]  # the keys of the Triton kernels, by the kernel's id

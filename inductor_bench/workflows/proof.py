@@ -127,7 +127,7 @@ def make_failure(ended: ProcessResult) -> tuple[str, ...]:
 
 
 def now() -> str:
-    """The time of a comparison."""
+    """The present time (UTC, ISO 8601), as a record holds it."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
@@ -222,7 +222,7 @@ def describe_unpinned(left: Unpinned) -> AppliedKernel:
 
 
 NOT_COMPARED = "outputs were compared kernel by kernel only"
-EDITS_NOT_COMPARED = "whole processes were; `kernel FILE --check` compares an edited kernel by itself"
+EDITS_NOT_COMPARED = "whole processes were compared; `kernel FILE --check` compares an edited kernel by itself"
 CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
 EDIT_CHANGES_OUTPUTS = "its edit changes the outputs of its graph, or fails in it"
 NO_SUCH_KERNEL = (
@@ -315,8 +315,8 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> PinnedOutputs:
 # Compares whole processes that run with the pins and without in turn, if steps cannot alternate within one.
 
 
-CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
-LIBRARY_NOTE = "A library call is chosen when a graph is compiled: whole processes were compared, not steps of one"
+CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels, so whole processes were compared, not steps of one process"
+LIBRARY_NOTE = "A library call is chosen when a graph is compiled, so whole processes were compared, not steps of one"
 NOT_LONGER = "--proof-time had no effect: it is for steps that are compared in one process"
 HOSTS_DIFFER = "The device's own time does not show the difference of the step: the hosts of the processes differ"
 ROUNDS = (False, True, True, False)

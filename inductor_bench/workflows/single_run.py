@@ -165,7 +165,8 @@ COMPILE_HINT = "call torch.compile on the model; the modes are put into that cal
 
 NOTHING_COMPILED = "not run: its steps would be found as in the compiled rows, and no compiled row was measured"
 NO_MODE_PATTERN = (
-    "the program's steps are found by the pattern of its compiled calls, and without compilation there are none: mark "
+    "the program's steps are found by the pattern of its compiled calls, and without compilation there are no "
+    "such calls: mark "
     "the ends of steps with inductor_bench.step()"
 )
 

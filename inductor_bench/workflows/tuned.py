@@ -193,7 +193,7 @@ def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str
     if kernels or not edits:
         lines += [
             f"Faster with another config, by themselves, on {where}: {plural(len(kernels), 'kernel')}.",
-            f"Projected saving: {seconds(pinned.predicted_s)} of a step. `--verify` measures what is proven.",
+            f"Projected saving: {seconds(pinned.predicted_s)} of a step. `--verify` measures the real saving.",
             "",
         ]
     if edits:

@@ -212,7 +212,7 @@ def test_compared_steps_beside_other_work_say_so_by_the_measure_of_a_breakdown(
     )
     words = describe_busy_machine(found)
     assert words.startswith(said) and bool(words) == bool(said)
-    assert not words or words.endswith("context switches in 60 steps): compare again when it is idle.")
+    assert not words or words.endswith("context switches in 60 steps). Compare again when the machine is idle.")
     assert decode(Verification, encode(found)) == found, "and a record keeps it"
     document = Document("", blocks=(make_proof_section(found, 10),))
     for shown in (render_text(document, 100), render_brief(document), summarise_document(document).headline):

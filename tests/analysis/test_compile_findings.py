@@ -112,8 +112,8 @@ def test_another_object_is_no_recompilation() -> None:
     other = f"{wrapper}: D is another object than G, and has its own graph"
     (found,) = of(captured(other), "recompiles")
     assert found.level == NOTE and found.text == (
-        "1 further object with code that was compiled before: D is another object than G, and has its own graph. This "
-        "is no recompilation"
+        "the same code was compiled for 1 more object: D is another object than G, and has its own graph. These do not "
+        "count as recompilations"
     )
     (both,) = of(captured(other, *SIZES), "recompiles")
     assert both.level == CAUTION and both.text.startswith("8 recompilations: ")
@@ -157,12 +157,12 @@ def test_slow_guards_have_their_number() -> None:
         (
             'skipping cudagraphs due to cpu device (arg3_1). Found from : \n   File "/home/user/app/unet.py", line 12, '
             "in forward\n    t = self.embed(timestep)\n",
-            "an input or a constant lies on the CPU (app/unet.py:12: t = self.embed(timestep)): move it to the device",
+            "an input or a constant lies on the CPU (app/unet.py:12: t = self.embed(timestep)); move it to the device",
         ),
-        ("cpu device (timestep)", "timestep lies on the CPU: move it to the device"),
+        ("cpu device (timestep)", "timestep lies on the CPU; move it to the device"),
         (
             "skipping cudagraphs due to mutated inputs (2 instances)",
-            "the graph writes into its inputs: return new values",
+            "the graph writes into its inputs; return new values",
         ),
         (
             "skipping cudagraphs due to multiple devices: cpu, cuda:0",

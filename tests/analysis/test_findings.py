@@ -177,8 +177,8 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:80: "
         (
             {"recompiles": ("/a/b/c.py:67 inner: tensor 'fn._modules['0']._parameters['bias']' size mismatch",)},
             "recompiles",
-            "1 further object with code that was compiled before: b/c.py:67 inner: tensor 'fn.0.bias' size mismatch. "
-            "This is no recompilation",
+            "the same code was compiled for 1 more object: b/c.py:67 inner: tensor 'fn.0.bias' size mismatch. "
+            "These do not count as recompilations",
         ),
     ],
 )
@@ -341,7 +341,8 @@ def test_copies_into_padded_matrices_are_summed_up_with_the_sides() -> None:
     found = the(run, "padded-products")
     assert found.text == (
         "1 generated kernel only copies matrices into larger ones (50257 to 50264 and 2047 to 2048), 1.00 ms (16.4%): "
-        "Inductor pads them for the products that follow; a size of 50264 or 2048 in the model, such as a padded "
+        "Inductor pads them for the matrix products that follow. A size of 50264 or 2048 in the model, such as "
+        "a padded "
         "vocabulary, needs no copies"
     )
     assert found.gain_s == pytest.approx(1e-3) and found.kernels == (("forward", "odd"),)
@@ -352,8 +353,10 @@ def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     run = with_kernel(**seed)
     found = the(run, "copied-addends")
     assert found.text == (
-        "aten.addmm calls copy their addend into their output before the product, 12 times per iteration, 1.00 ms "
-        "(16.4%): cuBLAS adds to the output; try mode='max-autotune-no-cudagraphs', whose Triton products read the "
+        "aten.addmm calls copy their addend into their output before the matrix product, 12 times per "
+        "iteration, 1.00 ms "
+        "(16.4%): cuBLAS adds to the output; try mode='max-autotune-no-cudagraphs': its matrix products in "
+        "Triton read the "
         "addend in place"
     )
     assert found.gain_s == pytest.approx(1e-3) and "copies" not in kinds(run)

@@ -38,7 +38,10 @@ def kinds(run: Run) -> set[str]:
 def test_unaligned_products_have_the_size_the_next_one_and_what_aligned_ones_reach() -> None:
     (found,) = of(groups.unaligned(), "unaligned-products")
     assert "1 matrix product with a size that is no multiple of 8 (2730) takes" in found.text
-    assert "at 35% of the peak; aligned products of this run reach 88%: in the model change 2730 to 2736" in found.text
+    assert (
+        "at 35% of the peak; aligned matrix products of this run reach 88%: in the model change 2730 to 2736"
+        in found.text
+    )
     slow = groups.product(8192, 2730, 1024, 0.35)
     assert found.gain_s == pytest.approx(slow.time_s * (1 - 0.35 / 0.88))
     assert len(found.kernels) == 1 and "2730" in found.kernels[0].name
@@ -116,8 +119,8 @@ def test_slow_attention_has_its_backend_head_size_and_mask() -> None:
 
 def test_attention_of_several_kernels_is_one_finding() -> None:
     (found,) = of(groups.decomposed(), "decomposed-attention")
-    assert "attention at project/attention.py:31 is computed as products, a softmax" in found.text
-    assert "3 launches" in found.text and "its products in tf32" in found.text
+    assert "attention at project/attention.py:31 is computed as matrix products, a softmax" in found.text
+    assert "3 launches" in found.text and "its matrix products in tf32" in found.text
     assert "scaled_dot_product_attention does it in one kernel" in found.text
     assert len(found.kernels) == 3, "the projection is no part of it"
     (torch,) = of(groups.decomposed(code="F.scaled_dot_product_attention(q, k, v)"), "decomposed-attention")
@@ -138,7 +141,7 @@ def test_a_softmax_or_batched_products_alone_are_no_attention() -> None:
 def test_attention_of_albert_is_found_in_its_record_of_an_h200() -> None:
     """24 products in float32 and 12 softmaxes: a third of the time, and no kernel of it is called attention."""
     (found,) = of(h200.run_of("albert_bf16"), "decomposed-attention")
-    assert "36 launches, 15.7 ms (33.4%), its products in float32" in found.text
+    assert "36 launches, 15.7 ms (33.4%), its matrix products in float32" in found.text
     assert "integrations/sdpa_attention.py" in found.text and len(found.kernels) == 2
 
 
@@ -210,7 +213,7 @@ def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
     search = replace(tried.optimization(tried.two_winners()), rows=rows)
     assert find_searched_rows(found, search) == rows[1:]
     assert try_command(run, found, "runs/serve", search=search) == allowed
-    late = replace(search, rows=(replace(rows[1], reason="no time: a longer --budget tries it"),))
+    late = replace(search, rows=(replace(rows[1], reason="no time; give a longer --budget"),))
     assert try_command(run, found, "runs/serve", search=late).startswith(f"{allowed} --budget ")
     done = replace(search, rows=(replace(rows[1], reason="it is no faster"),))
     assert try_command(run, found, "runs/serve", search=done) == ""

@@ -99,7 +99,7 @@ def test_graphs_that_are_replayed_already_are_not_tried() -> None:
 
 
 def test_precision_is_tried_only_if_it_is_allowed() -> None:
-    assert menu_of("train")["tf32"].reason == "it changes the precision of numbers: --allow tf32 tries it"
+    assert menu_of("train")["tf32"].reason == "it changes the precision of numbers; give --allow tf32 to try it"
     assert not menu_of("train", allowed=("tf32",))["tf32"].reason
     assert all(entry.numbers == PRECISION for entry in MENU if entry.group in ASKED_FOR)
 
@@ -114,7 +114,7 @@ def test_bfloat16_is_tried_on_a_processor_that_has_it(monkeypatch: pytest.Monkey
     def row(one: Run, **options: Any) -> MenuRow:
         return next(row for row in make_menu(StepFacts(one), **options) if row.slug == "bf16")
 
-    assert row(run).reason == "it changes the precision of numbers: --allow bf16 tries it"
+    assert row(run).reason == "it changes the precision of numbers; give --allow bf16 to try it"
     assert not row(run, allowed=allowed).reason and row(run, allowed=allowed).alternates
     emulated = replace(run, peaks=replace(run.peaks, matmul_flops={"float32": 1e12}))
     assert row(emulated, allowed=allowed).reason == "the processor is no faster in bfloat16 than in float32"

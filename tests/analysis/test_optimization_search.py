@@ -279,7 +279,7 @@ def seconds_of(text: str) -> float:
 def test_processes_of_its_own_that_had_no_time_say_what_they_take() -> None:
     rows = [menu_row("loader", alternates=False)]
     (row,) = searched(DrawnProgram(0, {"loader": 0.3}), rows, 20.0).rows
-    assert row.state == UNTRIED and row.needs_time and "takes 3 separate processes, about 18.8 s each" in row.reason
+    assert row.state == UNTRIED and row.needs_time and "takes 3 separate processes of about 18.8 s each" in row.reason
 
 
 def test_what_had_no_time_says_so() -> None:
@@ -287,7 +287,7 @@ def test_what_had_no_time_says_so() -> None:
     search = searched(DrawnProgram(0), rows, 300.0)
     late = [row for row in search.rows if row.state == UNTRIED]
     assert late and len({row.reason for row in late}) == 1 and all(row.needs_time for row in late)
-    found = re.fullmatch(NO_TIME_FOR.replace("{", "(?P<").replace("}", ">.+?)"), late[0].reason)
+    found = re.fullmatch(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(NO_TIME_FOR)), late[0].reason)
     assert found is not None
     *needed_s, left_s = (seconds_of(found[name]) for name in ("ranking", "proof", "confirming", "left"))
     assert left_s == pytest.approx(300.0 - search.spent_s, abs=1.0) and sum(needed_s) > left_s and min(needed_s) > 0
@@ -325,7 +325,7 @@ def compiling_program(seed: int, savings: dict[str, float], compile_s: float = 1
 
 
 def promising_rows(group: str = "cudagraphs") -> list[MenuRow]:
-    """Rows of which one promises much; ``loader`` is a group whose rows are claimed without a run from the start."""
+    """Rows of which one promises much; ``loader`` is a group whose rows are claimed without a whole run."""
     graphs = replace(menu_row("cudagraphs"), group=group, bound=0.6)
     return [*(menu_row(f"row-{number}") for number in range(8)), graphs]
 
@@ -503,7 +503,7 @@ def test_what_two_devices_ran_one_after_the_other_takes_the_time_of_both() -> No
     assert time_of_round([trials[0], replace(trials[1], gpu="1")]) == 4.0
 
 
-# Runs from the program's start
+# Whole runs
 
 
 def trainer(seed: int, **more: Any) -> DrawnProgram:
@@ -636,7 +636,7 @@ def test_a_row_whose_process_the_search_itself_ended_has_not_failed(steps: int, 
     (row,) = search.rows
     assert row.state == state and len(program.asked) == 1
     assert row.needs_time == (state == UNTRIED)
-    assert state == LOST or row.reason == "over: a longer --budget runs it again"
+    assert state == LOST or row.reason == "over; give a longer --budget"
 
 
 def test_nothing_is_started_once_the_search_may_not_take_longer() -> None:
@@ -660,7 +660,7 @@ def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared(
     search = searched(trainer(0), rows, 250.0, ahead=CompileAhead(0, 40.0))
     row = next(row for row in search.rows if row.slug == "cudagraphs")
     assert search.winner is None and row.state == UNPROVEN and row.proven is not None
-    assert row.reason.startswith("it is faster by itself, but it changes the order of sums:")
+    assert row.reason.startswith("it is faster by itself, but it changes the order of sums,")
     search = searched(trainer(0), rows, 300.0, ahead=CompileAhead(0, 40.0))
     assert search.winner is not None and search.winner.from_start == SHARED_CACHES
 
@@ -673,12 +673,12 @@ def test_cuda_graphs_are_not_claimed_without_a_run_from_the_start() -> None:
 
 
 def test_cuda_graphs_run_from_the_start_before_anything_is_proven_of_them() -> None:
-    """With gradients that accumulate they end in an error from the start, and in no process that changes over."""
+    """With gradients that accumulate they end in an error in a whole run, and in no process that changes over."""
     program = trainer(0, kills={"cudagraphs": CONFIRM})
     search = searched(program, promising_rows(), 600.0, ahead=CompileAhead(0, 40.0))
     row = next(row for row in search.rows if row.slug == "cudagraphs")
     assert search.winner is None and (row.state, row.proven) == (FAILED, None)
-    assert row.reason == "from the program's start it fails: the process died"
+    assert row.reason == "a new process that starts with it fails: the process died"
     asked = [plan.purpose for plan in program.asked]
     assert asked[:2] == [SCREEN, CONFIRM] and SCREEN in asked[2:] and asked.count(CONFIRM) == 1
 

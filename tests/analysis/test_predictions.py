@@ -13,7 +13,7 @@ import run_builder
 import step_runs
 from inline import change
 
-from inductor_bench.analysis.findings.finding import Assumption, KernelPlace
+from inductor_bench.analysis.findings.finding import KernelPlace, RemovedWork
 from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import find_saving_s, list_findings
@@ -79,7 +79,7 @@ def recorded(name: str) -> tuple[Run, QueuedStep]:
     )
     ranks = (RankSteps(None, 1, "cuda", (step_s,), step_s, ledger.busy_time_s, parts=ledger.parts),)
     program = Program(step_s, (step_s,), "optimizer", ledger.busy_time_s, ledger.parts, ranks=ranks)
-    modules = tuple(_module(number, found.activities[number], found.window.steps) for number in found.activities)
+    modules = tuple(_module(number, found.activities[number], found.window.step_count) for number in found.activities)
     host = seen.get("host_step_times_s")
     slugs = {number: f"graph-{number}" for number in range(8)}
     queue = queue_of(trace, found, MARKERS)
@@ -145,14 +145,14 @@ def test_kernels_behind_a_busy_host_save_nothing_until_the_host_is_faster() -> N
 
 def test_a_loader_beside_the_step_saves_its_time_within_the_uncertainty_of_the_profilers_cost() -> None:
     part = part_of("breaks", IDLE, DATA_LOADING)
-    saving = simulator_of("breaks").saving(Assumption(idle=(part,)))
+    saving = simulator_of("breaks").saving(RemovedWork(idle=(part,)))
     assert 0.1e-3 < saving.time_s < part.time_s * 1.2
     assert saving.time_s + saving.uncertainty_s > part.time_s * 0.8, "the profiler's cost may be the same everywhere"
 
 
 def test_waits_that_go_never_make_the_step_longer() -> None:
     waiting = Part(IDLE, SYNCHRONISING, 1, 1e-4, 0.02)
-    assert simulator_of("breaks").saving(Assumption(idle=(waiting,))).time_s >= 0
+    assert simulator_of("breaks").saving(RemovedWork(idle=(waiting,))).time_s >= 0
 
 
 def test_a_part_that_goes_takes_its_launches_along() -> None:
@@ -160,7 +160,7 @@ def test_a_part_that_goes_takes_its_launches_along() -> None:
         program = recorded(name)[0].program
         assert program is not None
         part = next(part for part in program.parts if part.kind == OPTIMIZER)
-        saving = simulator_of(name).saving(Assumption(parts=(part,)))
+        saving = simulator_of(name).saving(RemovedWork(parts=(part,)))
         assert saving.device_s == pytest.approx(part.device_time_s, rel=0.35)
         assert saving.time_s > 0
 
@@ -181,7 +181,7 @@ def trainer(graph_time_s: float | None = None) -> tuple[Run, QueuedStep]:
 
 
 TINY = run_builder.kernel("triton_poi_fused_0", Category.POINTWISE, 1, 1e-3)
-GRAPHS = Assumption(graphs=("graph-2", "graph-3"))
+GRAPHS = RemovedWork(graphs=("graph-2", "graph-3"))
 
 
 def saving_in_trainer(changed: Run | None = None, graph_time_s: float | None = None) -> SimulatedSaving:
@@ -249,7 +249,7 @@ def test_graphs_that_cannot_be_replayed_are_not_advised_without_a_measurement(st
 def test_replays_of_small_graphs_that_save_nothing_are_not_advised() -> None:
     run, step = recorded("breaks")
     slugs = tuple(module.slug for module in run.modules)
-    assert simulator_of("breaks").saving(Assumption(graphs=slugs)).time_s < 0.05 * step.step_time_s
+    assert simulator_of("breaks").saving(RemovedWork(graphs=slugs)).time_s < 0.05 * step.step_time_s
     assert "cuda-graphs-unused" not in {one.kind for one in list_findings(predicted("breaks"))}
 
 
@@ -275,7 +275,7 @@ def test_replays_save_no_more_than_launches_take_by_samples() -> None:
 def test_findings_are_in_the_order_of_what_they_save() -> None:
     run = predicted("breaks")
     advice = [one for one in list_findings(run) if one.level == "advice"]
-    assert advice and all(one.prediction is not None for one in advice if one.assumed != Assumption())
+    assert advice and all(one.prediction is not None for one in advice if one.assumed != RemovedWork())
     savings = [find_saving_s(one, run) for one in advice if one.kind != "host-pace"]
     assert savings == sorted(savings, reverse=True)
     assert len({one.id for one in list_findings(run)}) == len(list_findings(run))
@@ -305,7 +305,7 @@ def test_a_setting_that_can_be_tried_is_in_the_record() -> None:
 def test_works_of_a_kernel_are_found_by_its_row() -> None:
     run, _ = recorded("decode")
     kernel = run.modules[0].kernels[0]
-    one = Assumption(kernels=((KernelPlace(run.modules[0].slug, kernel.name), 1.0),))
+    one = RemovedWork(kernels=((KernelPlace(run.modules[0].slug, kernel.name), 1.0),))
     alike = sum(other.step_time_s or 0.0 for other in run.modules[0].kernels if other.name == kernel.name)
     saving = simulator_of("decode").saving(one)
     assert saving.time_s >= 0.95 * alike

@@ -10,7 +10,7 @@ import step_runs
 from finding_examples import SMALL_GRAPHS
 from inline import change
 
-from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Assumption, Finding
+from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Finding, RemovedWork
 from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import try_command
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, find_saving_s, list_findings
@@ -152,7 +152,7 @@ def test_a_refusal_is_reported_with_its_reason_and_nothing_is_advised() -> None:
     parts = tuple(replace(p, refusal="cpu device (x)" if p.kind == GRAPH else "") for p in run.program.parts)
     refused = with_program(run, parts=parts)
     assert the(refused, "cuda-graphs-refused").text == (
-        "Inductor uses no CUDA graphs for backward and forward although they were asked for: x lies on the CPU: move "
+        "Inductor uses no CUDA graphs for backward and forward although they were asked for: x lies on the CPU; move "
         "it to the device before the call"
     )
     assert "cuda-graphs-unused" not in kinds(refused)
@@ -295,7 +295,7 @@ def test_gradients_that_accumulate_keep_replays_from_being_advised() -> None:
     run = step_runs.host_paced()
     calls = CallStretch(("forward", "backward"), ("forward", "backward"), 4.0, 4e-3, 3e-3)
     found = the(with_program(run, stretches=(calls,)), "cuda-graphs-unused")
-    assert found.level == CAUTION and found.assumed == Assumption()
+    assert found.level == CAUTION and found.assumed == RemovedWork()
     assert "mode='reduce-overhead' fails with gradients that accumulate, here over 4 calls" in found.text
     once = the(with_program(run, stretches=(replace(calls, repetitions=1.0),)), "cuda-graphs-unused")
     several = replace(run.program.parts[2], calls=4) if run.program else None
@@ -608,10 +608,10 @@ def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:
     assert old is not None and new is not None and few == {"few-steps"}
     lead = "62.0 ms a step (marked by the program; 3 timed), not profiled; its graphs by themselves: "
     assert new == replace(old, text=lead + old.text)
-    told = write_first_line(with_program(timed, unprofiled="it takes 7 steps: run 4 more"))
-    assert told is not None and "not profiled (it takes 7 steps: run 4 more); its graphs by themselves: " in told.text
-    stepless = write_first_line(replace(run, capture=replace(run.capture, no_steps="none was recognised")))
-    lead = "no step was timed (none was recognised); its graphs by themselves: "
+    told = write_first_line(with_program(timed, unprofiled="it takes 7 steps; run 4 more"))
+    assert told is not None and "not profiled (it takes 7 steps; run 4 more); its graphs by themselves: " in told.text
+    stepless = write_first_line(replace(run, capture=replace(run.capture, no_steps="no step was recognised")))
+    lead = "no step was timed (no step was recognised); its graphs by themselves: "
     assert stepless == replace(old, text=lead + old.text)
 
 

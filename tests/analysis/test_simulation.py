@@ -65,7 +65,7 @@ def profiled(name: str) -> tuple[ProfiledQueue, float]:
     found = find_works(program, MARKERS, {}, on_host=False)
     assert found is not None
     bounds = found.window.bounds
-    return queue_of(program, found, MARKERS), (bounds[-1] - bounds[0]) / found.window.steps
+    return queue_of(program, found, MARKERS), (bounds[-1] - bounds[0]) / found.window.step_count
 
 
 @cache
@@ -123,7 +123,7 @@ def test_kernels_at_half_win_half_of_a_step_of_the_device_and_nothing_of_one_of_
 
 def test_the_copies_of_a_step_with_graph_breaks_are_waited_for() -> None:
     queue, _ = profiled("breaks")
-    waits = [action for action in queue.queue.actions if action.kind == WAIT and action.works]
+    waits = [action for action in queue.queue.actions if action.kind == WAIT and action.work_indices]
     assert len(waits) >= 2 * queue.queue.steps, "loss.item() and a branch on a value"
 
 
@@ -229,8 +229,10 @@ def test_a_replay_takes_what_it_is_said_to_take_without_the_profiler() -> None:
 
 
 def test_the_launch_of_a_recorded_replay_has_a_range_for_some_of_its_works() -> None:
-    launches = [action for action in profiled("decode")[0].queue.actions if len(action.works) > 100]
-    assert launches and all(action.own_events == pytest.approx(WORK_RANGES * len(action.works)) for action in launches)
+    launches = [action for action in profiled("decode")[0].queue.actions if len(action.work_indices) > 100]
+    assert launches and all(
+        action.own_events == pytest.approx(WORK_RANGES * len(action.work_indices)) for action in launches
+    )
 
 
 @pytest.mark.parametrize("wanted", [3.6, 10.0, 17.5, 34.0])
@@ -339,7 +341,7 @@ def test_a_copy_of_pageable_memory_holds_the_host_and_one_of_pinned_memory_does_
             name = f"Memcpy HtoD ({memory} -> Device)"
             built.device(name, 100.0 * number + 15, 43, correlation, category="gpu_memcpy")
         queue = built_queue(built, tmp_path)
-        assert any(action.kind == WAIT and action.works for action in queue.queue.actions) is waits
+        assert any(action.kind == WAIT and action.work_indices for action in queue.queue.actions) is waits
 
 
 def test_a_copy_that_returns_when_it_is_done_holds_the_host(tmp_path: Path) -> None:
@@ -350,7 +352,7 @@ def test_a_copy_that_returns_when_it_is_done_holds_the_host(tmp_path: Path) -> N
             correlation = built.runtime(call, 100.0 * number + 10, 50)
             built.device("Memcpy DtoH (Device -> Pinned)", 100.0 * number + 15, 43, correlation, category="gpu_memcpy")
         queue = built_queue(built, tmp_path)
-        assert any(action.kind == WAIT and action.works for action in queue.queue.actions) is waits
+        assert any(action.kind == WAIT and action.work_indices for action in queue.queue.actions) is waits
 
 
 @pytest.mark.parametrize(

@@ -171,5 +171,5 @@ def test_an_interpreter_that_is_no_python_is_named(desk: Path, name: str) -> Non
     done = runs.breakdown(desk / "run", desk / "script.py", "--python", name, cwd=desk)
     (failure,) = done.record["failures"]
     assert done.code == 1 and failure["kind"] == "no-python" and "compiled nothing" not in done.stdout
-    assert failure["message"] == f"{name} started no Python that can be observed"
+    assert failure["message"] == f"{name} did not load this tool's hook, so the program was not observed"
     assert failure["hint"].startswith("name an interpreter that has torch with --python")

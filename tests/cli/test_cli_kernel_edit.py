@@ -259,8 +259,8 @@ def test_an_undecided_check_names_the_command_that_times_more_pairs(
     for said in ("1 min", "10 min", "30 min", ""):
         _, text = printed(capsys, *words)
         shown = " ".join(text.partition("Next")[2].split())
-        command, _, rest = shown.partition(" times more pairs, ")
-        assert (f"for up to {said} while it is undecided" in rest) == bool(said) == bool(command), said
+        command, _, rest = shown.partition(" measures more pairs, ")
+        assert (f"for up to {said}, until there is a verdict" in rest) == bool(said) == bool(command), said
         words = shlex.split(command)[1:]
     first, *others = asked
     assert [one.proof_s for one in asked] == [None, 60, 600, 1800]

@@ -77,7 +77,7 @@ def test_the_programs_own_profiler_and_its_exception_are_left_alone() -> None:
     folder, seen = blocks()
     assert seen["raised"] == "the training failed" and seen["own events"] > 100
     said = " ".join(seen["profiled"])
-    assert "no step was timed: the program's own profiler ran, which may slow its steps: leave it out" in said
+    assert "no step was timed: the program's own profiler ran, which may slow its steps; leave it out" in said
     assert "the block ended with RuntimeError: the training failed" in said
     assert RunFolder(folder / "profiled").load().program is None
 

@@ -51,14 +51,14 @@ def test_models_whose_settings_were_all_refused() -> None:
     refused = search(failures={"a": "refused by Inductor", "b": "refused by Inductor"})
     text = shown(batch(refused, refused))
     assert "Settings: 0 of 2 models are faster; all" not in text and "Settings: 0 of 2 models are faster." in text
-    assert "failed in model_0, model_1: refused by Inductor" in text and text.count("none is faster") == 2
+    assert "failed in model_0, model_1: refused by Inductor" in text and text.count("no setting is faster") == 2
 
 
 def test_what_was_not_proven_is_no_saving() -> None:
     found = search(savings={"a": 0.2})
     rows = tuple(replace(row, state="unproven") if row.slug == "a" else row for row in found.rows)
     text = shown(batch(replace(found, rows=rows, winner=None)))
-    assert "0 of 1 model are faster" in text and "none is proven to be faster; 1 may be" in text
+    assert "0 of 1 model are faster" in text and "no setting is proven to be faster; 1 setting may be" in text
 
 
 def test_a_setting_with_many_reasons_tells_the_most_frequent_ones() -> None:
@@ -104,5 +104,5 @@ def test_a_result_that_was_not_run_from_the_start_has_that_beside_its_settings()
     found = search(savings={"a": 0.2})
     assert found.winner is not None
     unconfirmed = replace(found, winner=replace(found.winner, from_start=NOT_YET))
-    assert "a (not yet run from the program's start)" in shown(batch(unconfirmed))
+    assert "a (not yet confirmed in new processes that start with the settings)" in shown(batch(unconfirmed))
     assert "not yet run" not in shown(batch(found))

@@ -64,9 +64,7 @@ def test_the_smaller_saving_comes_first() -> None:
     found = optimization(two_winners())
     assert found.winner is not None and found.winner.alone is not None
     winner, more = found.winner, replace(found.winner.alone, share=found.winner.gain.share + 0.1)
-    got, _, start = write_headline(replace(found, winner=replace(winner, alone=more))).partition(
-        "; from the program's start: "
-    )
+    got, _, start = write_headline(replace(found, winner=replace(winner, alone=more))).partition("; in whole runs: ")
     before, after = units.seconds(winner.gain.before_s), units.seconds(winner.gain.after_s)
     assert got.startswith(f"{before} → {after} a step (\N{MINUS SIGN}")
     assert got.endswith(f"{format_interval(winner.gain)}), proven in turns with the original in one process")
@@ -111,7 +109,10 @@ def open_search(state: str, load: MachineLoad | None, **fields: object) -> Optim
 def test_what_a_longer_search_does_again_is_said(state: str, tmp_path: Path) -> None:
     view = View(tmp_path / "run" / "optimized", columns=300)
     quiet = printed(FORMATS.get("table"), open_search(state, None), view)
-    assert "a longer --budget keeps what the processes measured" in quiet and "idle machine" not in quiet
+    assert (
+        "with a longer --budget the tool keeps what the processes have measured" in quiet
+        and "idle machine" not in quiet
+    )
     assert quiet.index("--budget 8m") < quiet.index("--budget 4m --force")
     decided = printed(FORMATS.get("table"), open_search(LOST, None), view)
     assert "--budget 8m" in decided and "--force" not in decided
@@ -124,7 +125,7 @@ def test_a_busy_machine_is_said_first(tmp_path: Path) -> None:
         "the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, "
     )
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=300))
-    assert "on an idle machine: tries everything again" in text
+    assert "on an idle machine: measures everything again" in text
     assert text.index("--budget 4m --force") < text.index("--budget 8m")
     unproven = printed(FORMATS.get("table"), open_search(UNPROVEN, busy), View(tmp_path / "run" / "optimized"))
     assert "--budget 4m --force" in unproven
@@ -139,7 +140,8 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
     fields = {"rows": (untried,), "trials": (trial,), "winner": None, "budget_s": 240.0, "spent_s": 288.0}
     found = optimization(two_winners(), measured_step_s=None, **fields)
     assert write_headline(found) == (
-        "20.0 ms a step: nothing could be measured: the time of the search (4 min 48 s of 4 min) was over before "
+        "20.0 ms a step: nothing could be measured, because the time of the search (4 min 48 s of 4 min) was "
+        "over before "
         "enough steps were timed"
     )
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
@@ -148,7 +150,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
     ranked = replace(untried, state=LOST, screened=MeasuredGain(0.0, 0.0, 0.0, 0.02, 0.02, 1, 60, 0.0, LOST))
     assert exit_code(OptimizeOutcome(replace(found, rows=(ranked,)), tmp_path, measured=True)) == 0
     broken = replace(found, rows=(replace(untried, reason=NO_TIME),), trials=(), before_s=300.0)
-    assert write_headline(broken) == "20.0 ms a step: nothing was tried: the breakdown took 5 min of 4 min"
+    assert write_headline(broken) == "20.0 ms a step: nothing was tried, because the breakdown took 5 min of 4 min"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_each_row_of_the_menu_stands_in_one_place_with_its_reason(tmp_path: Path
         "What each setting saves",
         "no such kernel",
         "numbers differ",
-        "--allow tf32 tries it",
+        "give --allow tf32 to try it",
         "only you can promise it",
         "inductor-bench apply",
     ):
@@ -198,11 +200,13 @@ def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_
     rows = [menu_row("cudagraphs"), menu_row("loader", alternates=False)]
     found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
     said = write_headline(found)
-    assert "%), proven in turns with the original in one process. 2 settings tried, 1 kept; not yet run from " in said
-    assert said.endswith(": a longer --budget runs it")
-    assert write_headline(replace(found, is_complete=False)).endswith(": the same command goes on")
+    assert (
+        "%), proven in turns with the original in one process. 2 settings tried, 1 kept, not yet confirmed in " in said
+    )
+    assert said.endswith("; give a longer --budget")
+    assert write_headline(replace(found, is_complete=False)).endswith("; the same command goes on")
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
-    assert "--budget 21m" in text and "from the start" not in text, "longer than the 20 minutes that it had"
+    assert "--budget 21m" in text and "whole runs" not in text, "longer than the 20 minutes that it had"
     alone = searched(DrawnProgram(0, {"loader": 0.3}, levels=0.002), rows, confirming_s=0.0)
     assert "%), proven in processes of its own. 2 settings tried" in write_headline(optimization(alone))
 
@@ -212,7 +216,7 @@ def test_a_result_that_ran_with_caches_says_so() -> None:
     assert found.winner is not None
     warm = replace(found, winner=replace(found.winner, from_start=SHARED_CACHES))
     text = printed(FORMATS.get("table"), warm, View(columns=200))
-    assert "or without it, with caches" in text and "\ncompilation" not in text
+    assert "or without them, with caches" in text and "\ncompilation" not in text
     text = printed(FORMATS.get("table"), found, View(columns=200))
     assert "with caches" not in text and "\ncompilation " in text
 

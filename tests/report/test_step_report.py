@@ -340,7 +340,7 @@ def test_modules_that_cannot_run_by_themselves_stand_below_the_answer() -> None:
     run = replace(step_runs.transformer(), failures=tuple(failures))
     lines = shown(run)
     assert not any(line.startswith("Failed") for line in lines) and "the end" not in "\n".join(lines)
-    said = "their kernels have no figures of a run by itself; the step is measured"
+    said = "their kernels have no figures from such a run; the step is measured"
     place = lines.index(f"Not run by themselves   {said}")
     assert place > lines.index(next(line for line in lines if line.startswith("Findings")))
     assert lines[place + 1] == "  - Graph Block.forward: 0 exited with 1."

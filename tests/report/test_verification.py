@@ -122,7 +122,7 @@ def text_of(found: Verification, width: int = 100) -> str:
             replace(FOUND, step=SAME),
             "In a step the device works 1.00 ms (6.4%) less; 95% interval 0.900 ms to 1.10 ms, 5.8% to 7.1%, in 10 "
             "pairs. The step shows less than half of it: compared in pairs, the step takes 1.00 µs (<0.1%) less; 95% "
-            "interval -40.0 µs to 50.0 µs, -0.2% to 0.3%, in 40 pairs; of a step of 17.8 ms the device works 15.6 ms",
+            "interval -40.0 µs to 50.0 µs, -0.2% to 0.3%, in 40 pairs; the device works for 15.6 ms of a 17.8 ms step",
         ),
         (
             replace(FOUND, step=replace(SAME, high_s=9e-4)),
@@ -142,7 +142,7 @@ def text_of(found: Verification, width: int = 100) -> str:
         ),
         (
             replace(FOUND, step=replace(SAME, low_s=-1.4e-3, high_s=0.9e-3), device=None),
-            "No difference found, and one of up to 7.9% is not excluded: a step takes 17.8 ms",
+            "No difference found, but there may be a difference of up to 7.9%: a step takes 17.8 ms",
         ),
         (
             replace(FOUND, step=Saving(17.8e-3, 18.7e-3, -0.9e-3, -1e-3, -0.8e-3, 40, "slower")),
@@ -182,10 +182,10 @@ def test_a_saving_of_pairs_that_is_not_the_difference_of_both_medians_is_named_s
 
 
 def test_a_saving_that_the_step_hides_stands_beside_both_times_and_without_a_cause() -> None:
-    words = "in 40 pairs; of a step of 17.8 ms the device works 15.6 ms"
+    words = "in 40 pairs; the device works for 15.6 ms of a 17.8 ms step"
     assert describe_proof(replace(FOUND, step=SAME)).endswith(words)
     overlapped = replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3))
-    assert describe_proof(overlapped).endswith("of a step of 17.8 ms the device works 18.0 ms")
+    assert describe_proof(overlapped).endswith("the device works for 18.0 ms of a 17.8 ms step")
 
 
 def test_an_interval_has_the_sign_of_the_change_that_it_belongs_to() -> None:
@@ -321,7 +321,11 @@ def test_the_short_answer_says_of_each_edit_of_a_group_what_it_saves() -> None:
 @pytest.mark.parametrize(
     ("device", "why"),
     [
-        (None, "in the program was not measured, which takes the profile of a GPU. `inductor-bench apply RUN --kernel"),
+        (
+            None,
+            "in the program was not measured, because only the profile of a GPU shows it. `inductor-bench "
+            "apply RUN --kernel",
+        ),
         (DEVICE, "in the program is not known: in the profile their kernels share a name with others, "),
     ],
 )
@@ -368,7 +372,7 @@ def test_configs_and_edits_are_told_apart() -> None:
     words = list(describe_details(found))
     assert words[:3] == [
         "1 of 2 edited kernels runs its edit",
-        "2 of 4 kernels that won something run the config",
+        "2 of 4 kernels with a faster config run the config",
         "What the step saves is of configs and edits together",
     ]
     assert "with the configs and the edits" in describe_proof(replace(found, step=SAME, device=None))
@@ -408,14 +412,18 @@ def test_an_undecided_proof_names_the_command_that_compares_more_steps() -> None
     request = replace(request, proof_s=3.0, timeout_s=60.0)  # which would end the program before the longer proof
     for found, limit, said in (
         (undecided, None, "apply 'my run' --kernel kernels/mine.py --verify --proof-time 30 --stop -- python 'a b.py'"),
-        (undecided, 0.05, "--proof-time 30 --stop --fail-above 5% -- python 'a b.py' times steps for 30.0 s instead"),
+        (
+            undecided,
+            0.05,
+            "--proof-time 30 --stop --fail-above 5% -- python 'a b.py' compares steps for 30.0 s instead",
+        ),
         (wide, None, "--proof-time 30"),
         (replace(undecided, step=replace(STEP, own_s=1.0, verdict="undecided")), None, "--proof-time 1800"),
         (replace(undecided, step=replace(STEP, own_s=1e-4, low_s=0.0, verdict="undecided")), None, "--proof-time 1 "),
         (
             replace(undecided, step=replace(STEP, pairs=1500, verdict="undecided")),
             None,
-            "times steps for 2 min 58 s instead",
+            "compares steps for 2 min 58 s instead",
         ),
         (replace(undecided, step=replace(STEP, pairs=MOST_TIMED // 2, verdict="undecided")), None, ""),
         (replace(undecided, step=replace(STEP, own_s=50.0, verdict="undecided")), None, ""),
@@ -487,7 +495,13 @@ CASES = [
     (Category.POINTWISE, 28.1e-3 / 64, {"XBLOCK": 64}, UNLIKE, "so its winner says nothing about the model"),
     (Category.EXTERN_CONV, 28.1e-3, {"cudnn_benchmark": True}, "cuDNN's search", "torch.backends.cudnn.benchmark"),
     (Category.EXTERN_GEMM, 28.1e-3, {"threads": 4}, "another number of threads", "torch.set_num_threads"),
-    (Category.EXTERN_GEMM, 28.1e-3, {"backend": "cutlass"}, "a CUTLASS kernel, which Inductor uses only", "timed it"),
+    (
+        Category.EXTERN_GEMM,
+        28.1e-3,
+        {"backend": "cutlass"},
+        "a CUTLASS kernel; Inductor uses such a kernel only",
+        "timed it",
+    ),
 ]
 
 
@@ -547,17 +561,17 @@ def text(pinned: tuple[TritonPin, ...], unpinned: tuple[Unpinned, ...]) -> str:
 @pytest.mark.parametrize(
     ("pinned", "unpinned", "said", "silent"),
     [
-        ((PIN,), (), "1 kernel won something by itself; projected saving 20.0 µs a step", "put back"),
+        ((PIN,), (), "A faster config was found for 1 kernel; projected saving 20.0 µs a step", "put back"),
         (
             (PIN,),
             (Unpinned(LIBRARY, "a library call"),),
-            "2 kernels won something by themselves, 1 has a config that can be put back; projected saving 20.0 µs",
+            "A faster config was found for 2 kernels; 1 of these configs can be put back; projected saving 20.0 µs",
             "800",
         ),
         (
             (),
             (Unpinned(CONFIG, "its standalone file is missing"),),
-            "none have a config that can be put back",
+            "none of these configs can be put back",
             "saving",
         ),
     ],
@@ -584,7 +598,7 @@ def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> Non
         assert summary is not None
         return describe_retunes(summary, run)
 
-    left = "0.800 ms of it by library settings or library kernels, which apply does not set"
+    left = "0.800 ms of this saving by library settings or library kernels, which apply does not set"
     words = f"a step would save 0.820 ms (2.7%), {left}"
     assert words in words_of(searched)
     template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))

@@ -74,7 +74,7 @@ def rank_of(training: Training, rank: int, text: int | None = None) -> RecordedR
         step_time_s=step_s,
         busy_time_s=ledger.busy_time_s,
         profiled_step_time_s=ledger.profiled_step_time_s,
-        profiled_steps=found.window.steps,
+        profiled_steps=found.window.step_count,
         tied_share=compute_tied_share(found),
         parts=ledger.parts,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import run_builder as build
 from inline import change
 
-from inductor_bench.analysis.findings.finding import Assumption
+from inductor_bench.analysis.findings.finding import RemovedWork
 from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import OtherProcess
@@ -173,7 +173,7 @@ def simulated() -> Run:
             one.changes,
         )
         for one in list_findings(run)
-        if one.assumed != Assumption()
+        if one.assumed != RemovedWork()
     ]
     predictions.append(Prediction("generated-kernels-0", "generated-kernels", 0.0, 0.0, 0.4e-3))
     modules = tuple(

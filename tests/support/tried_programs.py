@@ -222,7 +222,7 @@ def optimization(search: OptimizationSearch, **fields: object) -> Optimization:
 
 ROWS = [
     *(menu_row(name) for name in ("cudagraphs", "fused-optimizer", "combo-kernels", "crash", "wrong")),
-    replace(menu_row("tf32"), reason="it changes the precision of numbers: --allow tf32 tries it"),
+    replace(menu_row("tf32"), reason="it changes the precision of numbers; give --allow tf32 to try it"),
     replace(menu_row("guards"), state=SUGGESTED, reason="only you can promise it", settings=(), bound=0.02),
 ]
 

@@ -116,7 +116,7 @@ def test_launches_in_a_program_are_tied_as_in_the_module_by_itself(name: str, tm
     found = works_of(program_of(name, tmp_path), name)
     assert [known(work) for work in found.works] == alone(name) * 6
     assert {(work.kind, work.graph, work.replayed) for work in found.works} == {("graph", 0, False)}
-    assert found.window.steps == 2 and len(found.calls) == 6
+    assert found.window.step_count == 2 and len(found.calls) == 6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -144,7 +144,7 @@ def rows_of(name: str) -> tuple[Kernel, ...]:
 def test_kernels_of_a_step_have_the_rows_of_the_module(replayed: bool, tmp_path: Path) -> None:
     name = "gpu_kinds/0_forward"
     found = works_of(program_of(name, tmp_path, replayed=replayed), name)
-    uses = sum_step_kernels({"forward": found.activities[0]}, found.window.steps)
+    uses = sum_step_kernels({"forward": found.activities[0]}, found.window.step_count)
     rows = {("forward", make_kernel_key(kernel)): kernel for kernel in rows_of(name)}
     assert uses.keys() == rows.keys()
     for key, use in uses.items():
@@ -190,4 +190,4 @@ def test_a_large_trace_loses_its_last_steps(tmp_path: Path) -> None:
     assert target.stat().st_size <= limit
     assert {one["name"] for one in stored if one["name"].startswith(BOUNDARY)} == {f"{BOUNDARY}{n}" for n in range(3)}
     window = find_window(read_program_trace(target, MARKERS), MARKERS)
-    assert window is not None and window.steps == 2, "what is kept is whole steps"
+    assert window is not None and window.step_count == 2, "what is kept is whole steps"

@@ -16,7 +16,7 @@ from inductor_bench.messages.observed import PROCESS_MARK
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.evidence import GpuSharing
 from inductor_bench.records.run import Peaks
-from inductor_bench.worker.device.gpu_watch import GpuWatch, find_sharing, measure_unshared
+from inductor_bench.worker.device.gpu_watch import GpuWatch, find_sharing, measure_gpu_peaks_unshared
 from inductor_bench.worker.device.machine import Driver, GpuProcess
 
 GIB = 1 << 30
@@ -108,10 +108,10 @@ def test_peaks_of_a_gpu_that_another_process_uses_do_not_count(monkeypatch: pyte
     peaks = Peaks("an H100", 2.99e12, {"float32": 5e13}, 50 << 20, 4.28e12)
     with process(OTHER + PROGRAM) as other:
         busy, slightly = (SharedGpu({SELF: 0.5, other: share}, {SELF: GIB, other: GIB}) for share in (0.48, 0.01))
-        kept, doubt = measure_unshared(lambda: peaks, busy)
+        kept, doubt = measure_gpu_peaks_unshared(lambda: peaks, busy)
         assert kept is None and "used the GPU 48% of the time" in doubt and f"pid {other}" in doubt
-        assert measure_unshared(lambda: peaks, slightly) == (peaks, "")
-    assert measure_unshared(lambda: peaks, None) == (peaks, "")
+        assert measure_gpu_peaks_unshared(lambda: peaks, slightly) == (peaks, "")
+    assert measure_gpu_peaks_unshared(lambda: peaks, None) == (peaks, "")
 
 
 def test_it_is_asked_only_of_a_gpu_whose_steps_are_measured() -> None:

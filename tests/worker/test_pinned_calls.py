@@ -227,7 +227,7 @@ CppTemplateKernel.store_output = wrong
 """
     for name in ("first", "again"):
         state = run_with(PIN, tmp_path / name, tmp_path / "cache", first=first)[PIN.kernel_id]
-        assert state.state == REFUSED and state.reason.startswith("the code with it failed here: ")
+        assert state.state == REFUSED and state.reason.startswith("the code with this config failed here: ")
     assert [code.count("extern_kernels.bmm(") for code in modules_in(tmp_path / "cache") if REFUSED in code] == [1]
 
 

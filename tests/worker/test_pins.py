@@ -256,7 +256,7 @@ def test_a_comparison_on_a_cpu_counts_how_long_its_timed_steps_waited_for_a_core
         comparison = PinComparison(tmp_path, CalledGraphs(), kernels, proof_s)
         boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
         for number in range(crossed):
-            comparison.cross(number, boundaries, number * 1e-3, other_profiler=False, cycle_s=None)
+            comparison.cross_boundary(number, boundaries, number * 1e-3, other_profiler=False, cycle_s=None)
         found = comparison.found
         assert found.state == "done" and found.load is not None
         assert found.load.runs == len(found.steps) > 0 and found.load.cores >= 1

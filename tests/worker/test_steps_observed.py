@@ -205,7 +205,7 @@ def test_a_program_of_few_steps_is_profiled(steps: int) -> None:
 def test_a_program_of_three_steps_gives_the_times_of_two_and_can_be_profiled_when_asked() -> None:
     found, _ = observe("plain", 3)
     assert (found.state, found.steps, len(found.step_times_s), found.settled_after) == (TIMING, 3, 2, 1)
-    assert "there were 2: run 5 more" in found.unprofiled and found.trace == ""
+    assert "there were 2; run 5 more" in found.unprofiled and found.trace == ""
     found, _ = observe("plain", 3, **asked(skip=0, steps=1))
     assert (found.state, len(found.step_times_s), found.profiled_steps) == (DONE, 1, 1)
     assert len(ranges(found.trace, BOUNDARY)) == 2

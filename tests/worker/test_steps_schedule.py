@@ -149,7 +149,7 @@ def test_a_program_that_compiles_in_each_step_never_settles() -> None:
 
 def test_a_program_of_few_quiet_steps_is_told_how_many_it_needs() -> None:
     why = step_measurement.explain_unprofiled(TIMING, 4, 2, other_profiler=False)
-    assert why == "a profile needs 7 steps after the last that compiles, and there were 2: run 5 more"
+    assert why == "a profile needs 7 steps after the last step that compiles, and there were 2; run 5 more steps"
 
 
 def test_compilation_in_the_window_begins_all_anew() -> None:

@@ -93,7 +93,7 @@ def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
     pattern = Pattern()
     boundaries = Boundaries(lambda number: None, lambda: None, pattern)
     for number in range(60):
-        measurement.cross(number, boundaries, number / 32, other_profiler=True, cycle_s=None)
+        measurement.cross_boundary(number, boundaries, number / 32, other_profiler=True, cycle_s=None)
     assert [clock.step for clock in measurement._gpu.clocks] == list(range(0, 60, 4))
     assert measurement._gpu.clocks[0] == ClockSample(0, 1980, ("power cap",))
     measurement.restart()
@@ -124,7 +124,7 @@ def test_how_a_gpu_is_shared_is_asked_once_the_steps_are_timed(tmp_path: Path) -
     boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
     for number in range(12):
         if not measurement.is_complete:
-            measurement.cross(number, boundaries, number / 32, other_profiler=False, cycle_s=None)
+            measurement.cross_boundary(number, boundaries, number / 32, other_profiler=False, cycle_s=None)
     assert measurement.is_complete and asked == [5], "never between timed steps"
     assert measurement.found.sharing == GpuSharing(busy=0.9)
 
@@ -143,7 +143,7 @@ def test_a_profiler_that_fails_costs_the_profile_and_not_the_window(
         number += 1
         arrived_s = 0.02 * number
         if not measurement.pass_within_window(number, arrived_s):
-            measurement.cross(number, boundaries, arrived_s, other_profiler=False, cycle_s=None)
+            measurement.cross_boundary(number, boundaries, arrived_s, other_profiler=False, cycle_s=None)
     found = measurement.found
     assert (found.state, found.error, found.trace) == (FAILED, "the profiler failed: RuntimeError: no rights", "")
     assert len(found.step_times_s) >= 25 and found.steps_before_profile == 2

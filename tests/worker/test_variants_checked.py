@@ -383,7 +383,7 @@ def test_a_flag_that_no_optimizer_has_is_refused(tmp_path: Path) -> None:
     class Own(torch.optim.AdamW):
         pass
 
-    assert variant_settings.why_not(optimizer_of(Own), flags) == "Own is not one of torch.optim"
+    assert variant_settings.why_not(optimizer_of(Own), flags) == "Own is no class of torch.optim"
     turns = turns_of(tmp_path, VariantSwitch(OPTIMIZER, "fused", True))
     turns.refuse_optimizers()
     assert turns.settings[1].failure == "fused: the program has no optimizer"

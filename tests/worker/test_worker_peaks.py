@@ -23,7 +23,7 @@ from inductor_bench.source.harness.timing_cpu import last_level_cache_bytes
 from inductor_bench.store.caches import find_cache_folder, load_peaks, make_peaks_key, save_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
 from inductor_bench.worker.device import gpu_watch
-from inductor_bench.worker.device.gpu_watch import doubt_peaks, measure_undisturbed
+from inductor_bench.worker.device.gpu_watch import doubt_peaks, measure_cpu_peaks_undisturbed
 from inductor_bench.worker.device.nvidia_runtime import set_tf32
 from inductor_bench.worker.survey import measure_peaks
 
@@ -213,7 +213,7 @@ def measured_under(monkeypatch: pytest.MonkeyPatch, peaks: list[Peaks], loads: l
     monkeypatch.setattr(gpu_watch, "_measure_load", lambda: loads[0])
     later, left = iter(loads[1:]), iter(peaks)
     monkeypatch.setattr(gpu_watch, "load_since", lambda before, runs: next(later))
-    return measure_undisturbed(lambda: next(left), CLOCK_HZ, LANES)
+    return measure_cpu_peaks_undisturbed(lambda: next(left), CLOCK_HZ, LANES)
 
 
 def test_peaks_of_an_idle_machine_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from .finding import (
     CAUTION,
     LEAST_SHARE,
     NOTE,
-    Assumption,
     Finding,
+    RemovedWork,
     Rule,
     RunEvidence,
     join_words,
@@ -167,19 +167,17 @@ def recompiles_often(run: Run) -> bool:
 def find_recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports recompilations and their reasons.
 
-    A first compilation of another object under the same code counts as none. ``dynamic=True`` is advised for sizes
-    only, and not where it is set, where the program says ``dynamic=False``, and for a function that the program gave to
-    ``torch.compile`` more than once: there each has its sizes on purpose.
+    The first compilation of the same code for another object does not count. ``dynamic=True`` is advised only for
+    sizes. It is not advised if the program sets ``dynamic`` itself, or gave the function to ``torch.compile`` more than
+    once: then each compiled function has its sizes on purpose.
     """
     guards = [read_guard(text) for text in evidence.run.capture.recompiles]
     others = [guard for guard in guards if guard.kind == OBJECT]
     again = [guard for guard in guards if guard.kind != OBJECT]
     if not again:
         if others:
-            text = (
-                f"{plural(len(others), 'further object')} with code that was compiled before: {_list_reasons(others)}"
-            )
-            yield Finding("recompiles", f"{text}. This is no recompilation", level=NOTE)
+            text = f"the same code was compiled for {plural(len(others), 'more object')}: {_list_reasons(others)}"
+            yield Finding("recompiles", f"{text}. These do not count as recompilations", level=NOTE)
         return
     text = f"{plural(len(again), 'recompilation')}: {_list_reasons(again)}"
     if others:
@@ -267,7 +265,7 @@ def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
         f"{many}: options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}} of torch.compile "
         "leaves out the guards on modules, which is safe if the program does not change its modules"
     )
-    assumed = Assumption(idle=list_idle_parts(run, GUARDS))
+    assumed = RemovedWork(idle=list_idle_parts(run, GUARDS))
     yield Finding("slow-guards", text, tuple(checked), gain_s=time_s, assumed=assumed)
 
 
@@ -279,28 +277,28 @@ MOST_CODE = 60  # largest number of characters of a line of the program
 _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"cpu device \((?P<what>[^)]+)\)"),
-        "{what} lies on the CPU{where}: move it to the device before the call",
+        "{what} lies on the CPU{where}; move it to the device before the call",
     ),
     (
         re.compile(r"mutated inputs(?: \((?P<what>\d+) instances?\))?"),
-        "the graph writes into its inputs{where}: return new values, or make them buffers or parameters of the module, "
+        "the graph writes into its inputs{where}; return new values, or make them buffers or parameters of the module, "
         "which a graph may write",
     ),
     (
         re.compile(r"input storage mutation"),
-        "the graph replaces the memory of an input{where} (set_, resize_): leave that outside of the graph",
+        "the graph replaces the memory of an input{where} (set_, resize_); make that change outside of the graph",
     ),
     (
         re.compile(r"multiple devices: (?P<what>[^.\n]+)"),
-        "the graph has tensors on several devices ({what}): keep all on one device",
+        "the graph has tensors on several devices ({what}); keep all tensors on one device",
     ),
     (
         re.compile(r"dynamic shapes|dynamic shape operators|unbacked|symint", re.IGNORECASE),
-        "sizes are symbolic{where}: fix them (dynamic=False, padded batches), or use symbolic sizes only on the host",
+        "sizes are symbolic{where}; fix them (dynamic=False, padded batches), or use symbolic sizes only on the host",
     ),
     (
         re.compile(r"incompatible op[s ]*\(?(?P<what>[\w.:]+)?"),
-        "CUDA graphs cannot hold {what}{where}: leave it outside of the graph",
+        "CUDA graphs cannot hold {what}{where}; leave it outside of the graph",
     ),
     (
         re.compile(r"deterministic index put|Deterministic index put"),
@@ -308,7 +306,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"complex memory overlap"),
-        "an input overlaps itself in memory{where} (expand, as_strided): make it contiguous",
+        "an input overlaps itself in memory{where} (expand, as_strided); make it contiguous",
     ),
     (
         re.compile(r"control flow|conditional|cond\b|while_loop"),
@@ -356,7 +354,7 @@ def find_refused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
         if not paced:
             yield Finding("cuda-graphs-refused", text, found, level=CAUTION, about=reason)
             continue
-        assumed = Assumption(graphs=found)
+        assumed = RemovedWork(graphs=found)
         yield Finding("cuda-graphs-refused", text, found, gain_s=launching_s, assumed=assumed, about=reason)
 
 
@@ -405,7 +403,7 @@ def find_eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
         f"(torch.compile(optimizer.step)){fused}"
     )
     changes = tuple(ProgramChange("argument", f"{name}.fused", "True") for name in sorted(labels) if fused)
-    yield Finding("eager-optimizer", text, gain_s=time_s, assumed=Assumption(joined=tuple(parts)), changes=changes)
+    yield Finding("eager-optimizer", text, gain_s=time_s, assumed=RemovedWork(joined=tuple(parts)), changes=changes)
 
 
 def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
@@ -445,7 +443,7 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
             f"; {units.seconds(wrapped_s)} of this time gathers gradients or parameters ({largest}), and stays eager"
         )
     changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
-    assumed = Assumption(parts=tuple(parts), idle=tuple(dispatched))
+    assumed = RemovedWork(parts=tuple(parts), idle=tuple(dispatched))
     yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)
 
 
@@ -457,7 +455,7 @@ The backward of a product, a sum or a sine is made of operators that have no suc
 def find_differentiated_twice(run: Run) -> tuple[set[str], set[SourceLine]]:
     """The labels and the lines of eager operators whose backward is itself differentiated (``create_graph=True``).
 
-    AOTAutograd compiles no backward of a backward. (2.11, 2.13)
+    AOTAutograd compiles no backward of a backward. (torch 2.11, 2.13)
     """
     found = [part for part in list_parts(run, EAGER) if _TWICE.search(part.label)]
     return {part.label for part in found}, {part.source for part in found if part.source is not None}
@@ -509,7 +507,7 @@ def find_anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
         "does: leave out torch.autograd.set_detect_anomaly(True), also in a trainer's options"
     )
     changes = (ProgramChange("setting", "torch.autograd.set_detect_anomaly", "False"),)
-    yield Finding("anomaly-mode", text, gain_s=time_s, assumed=Assumption(parts=tuple(parts)), changes=changes)
+    yield Finding("anomaly-mode", text, gain_s=time_s, assumed=RemovedWork(parts=tuple(parts)), changes=changes)
 
 
 STEP_RULES = (

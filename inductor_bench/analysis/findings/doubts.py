@@ -448,7 +448,7 @@ def find_graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def list_methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
-    """Groups the graphs that were profiled by another method than their own harness by method and reason.
+    """The graphs that were not profiled with their own harness, grouped by method and reason.
 
     Returns:
         ``(method, reason, graphs)``. Reasons that differ only in the number and size of an input count as one.

@@ -35,7 +35,7 @@ class KernelPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Assumption:
+class RemovedWork:
     """What would be gone from the step if a finding were acted on. The simulation answers what the step then takes."""
 
     kernels: tuple[tuple[KernelPlace, float], ...] = ()  # the share of each kernel's time that goes, 0 to 1
@@ -60,7 +60,7 @@ class Finding:
     level: str = ADVICE
     # largest possible saving in the captured program, in seconds. It orders advice that was not simulated.
     gain_s: float = 0.0
-    assumed: Assumption = Assumption()  # what to simulate; nothing if no simulation can answer
+    assumed: RemovedWork = RemovedWork()  # what to simulate; nothing if no simulation can answer
     changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself
     prediction: Prediction | None = None  # what that would save of the step; ``None`` if it was not simulated
     about: str = ""  # what tells it from another finding of its kind in the same run; empty if there is only one
@@ -391,7 +391,7 @@ def make_finding(
         tuple(row.place for row in rows),
         level,
         sum(seconds * row.cost.repeats for row, seconds in saved),
-        Assumption(kernels=tuple(shares)),
+        RemovedWork(kernels=tuple(shares)),
         changes,
     )
 

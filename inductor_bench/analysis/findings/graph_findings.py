@@ -101,8 +101,8 @@ def find_host_bound_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     text = (
         f"{join_labels(graphs)} {_choose_verb(graphs, 'waits', 'wait')} for the host: the GPU "
         f"works {_describe_busy_share(graphs)}, idle "
-        f"{waits} per launch, which is more than launching costs: look in the trace for synchronisation, copies to or "
-        "from the host, or slow Python between kernels"
+        f"{waits} per launch, more than a launch costs. Look in the trace for synchronisation, copies to or from the "
+        "host, or slow Python between kernels"
     )
     yield Finding(
         "host-bound", text, list_slugs(graphs), gain_s=sum(compute_idle_s(m) * _count_calls(m) for m in graphs)

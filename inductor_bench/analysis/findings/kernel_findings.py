@@ -23,9 +23,9 @@ from .finding import (
     SHORT_S,
     SHORT_TIME,
     UNTUNABLE,
-    Assumption,
     CostedKernel,
     Finding,
+    RemovedWork,
     Rows,
     Rule,
     RunEvidence,
@@ -98,11 +98,12 @@ def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     calls = sum(row.cost.calls for row in rows)
     per = "step" if evidence.in_step else "iteration"
     text = (
-        f"{operators} calls copy their addend into their output before the product, {units.count(calls)} times per "
+        f"{operators} calls copy their addend into their output before the matrix product, "
+        f"{units.count(calls)} times per "
         f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
     )
     if not is_max_autotuned(evidence.run, rows):
-        text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend in place"
+        text += "; try mode='max-autotune-no-cudagraphs': its matrix products in Triton read the addend in place"
     yield make_finding(
         "copied-addends", text, rows, saves_s=assume_without_kernel, changes=list_tuning_changes(evidence.run, rows)
     )
@@ -118,8 +119,8 @@ def find_padded_products(evidence: RunEvidence) -> Iterator[Finding]:
     larger = join_words(list(dict.fromkeys(str(after) for _, after in sides)), 3, last="or")
     text = (
         f"{plural(len(rows), 'generated kernel')} only {'copies' if len(rows) == 1 else 'copy'} matrices into larger "
-        f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the products that follow; a size of "
-        f"{larger} in the model, such as a padded vocabulary, needs no copies"
+        f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the matrix products that follow. A "
+        f"size of {larger} in the model, such as a padded vocabulary, needs no copies"
     )
     yield make_finding("padded-products", text, rows, saves_s=assume_without_kernel)
 
@@ -487,7 +488,7 @@ def find_pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
     changes = (ProgramChange("argument", "DataLoader.pin_memory", "True"),)
     found = make_finding("pageable-copies", text, rows, changes=changes)
     yield replace(
-        found, gain_s=copied_s + idle_s, assumed=Assumption(parts=tuple(parts), idle=list_idle_parts(run, COPYING))
+        found, gain_s=copied_s + idle_s, assumed=RemovedWork(parts=tuple(parts), idle=list_idle_parts(run, COPYING))
     )
 
 

@@ -80,7 +80,7 @@ def next_commands(
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
     if (lead := write_first_line(run)) is not None and lead.kind == "busy-machine":
         again = repeat_command(run)
-        return (*commands, NextCommand(again, "the same once the machine is idle")) if again else tuple(commands)
+        return (*commands, NextCommand(again, "measures again, once the machine is idle")) if again else tuple(commands)
     trials = list(_suggest_largest_trial(run, str(folder), files, search))
     if run.modules:
         commands += _suggest_inspection(run, place, sort, files, trials)
@@ -131,7 +131,9 @@ def _suggest_compiling(run: Run) -> Iterator[NextCommand]:
     if run.capture.graph_breaks and program:
         yield NextCommand(f"TORCH_LOGS=graph_breaks {program}", "prints the whole stack of each graph break")
     if again := repeat_command(run, elsewhere=True):
-        yield NextCommand(again, "the same once torch.compile compiles it, as another run to compare with")
+        yield NextCommand(
+            again, "measures again, once torch.compile compiles the program, as another run to compare with"
+        )
 
 
 def _suggest_inspection(
@@ -159,7 +161,7 @@ def _suggest_inspection(
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = repeat_command(run, elsewhere=True, mode=_TUNED)
         if again:
-            yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
+            yield NextCommand(again, "measures again with every generated kernel tuned, as another run to compare with")
 
 
 WORTH_COMPARING = 0.03

@@ -82,7 +82,7 @@ def read_tensors(text: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def list_products(rows: Sequence[CostedKernel]) -> list[Product]:
-    """The products of library kernels whose sizes are known."""
+    """The matrix products that library kernels compute, as far as their sizes are known."""
     return [one for row in rows for group in row.kernel.shapes if (one := _read_product(row, group)) is not None]
 
 
@@ -147,7 +147,7 @@ def find_unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
     if rates and peak:
         low, high = units.whole_percent(min(rates) / peak), units.whole_percent(max(rates) / peak)
         text += f", at {low if low == high else f'{low} to {high}'} of the peak"
-        text += f"; aligned products of this run reach {units.whole_percent(aligned / peak)}" if aligned else ""
+        text += f"; aligned matrix products of this run reach {units.whole_percent(aligned / peak)}" if aligned else ""
     grown = [f"{side} to {-(-side // step) * step}" for side in sides]
     text += f": in the model change {join_words(grown, 3)}, or to a multiple of 64"
     saved = {id(one): one.time_s * (1 - one.rate / aligned) if aligned and one.rate else one.time_s / 2 for one in slow}
@@ -388,7 +388,7 @@ def name_attention_backend(row: CostedKernel) -> str:
 
 
 def read_head_size(row: CostedKernel) -> int | None:
-    """The size of the heads of a call of attention; ``None`` if its arguments do not tell."""
+    """The head size of a call of attention; ``None`` if its arguments do not tell."""
     sizes = {tensors[0][1][-1] for group in row.kernel.shapes if (tensors := _read_arguments(group.shapes))}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -428,9 +428,10 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     calls = sum(row.cost.calls for row in rows)
     where, is_sdpa = _find_line(rows)
     text = (
-        f"attention{where} is computed as products, a softmax and the operators between them: {units.count(calls)} "
+        f"attention{where} is computed as matrix products, a softmax and the operators between them: "
+        f"{units.count(calls)} "
         "launches, "
-        f"{evidence.whole.format(time_of(rows))}, its products in {join_words([str(one) for one in types], 2)}"
+        f"{evidence.whole.format(time_of(rows))}, its matrix products in {join_words([str(one) for one in types], 2)}"
     )
     if is_sdpa:
         text += (

@@ -51,8 +51,8 @@ from .finding import (
     GRAPH_GAIN,
     LEAST_SHARE,
     NOTE,
-    Assumption,
     Finding,
+    RemovedWork,
     Rule,
     RunEvidence,
     join_labels,
@@ -122,7 +122,7 @@ def find_synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     beside = _describe_lines(run, {name_line(source) for source in sources}) if reports else []
     changes = tuple(ProgramChange("line", "synchronisation", "", source) for source in sources)
     idle = (*parts, *map(_wait_part, waits), *(part for part in beside if part.kind == IDLE))
-    assumed = Assumption(idle=idle, parts=tuple(part for part in beside if part.kind != IDLE))
+    assumed = RemovedWork(idle=idle, parts=tuple(part for part in beside if part.kind != IDLE))
     level = ADVICE if time_s >= least_s or predicted is not None else NOTE
     yield Finding("synchronisations", text, level=level, gain_s=time_s, assumed=assumed, changes=changes)
 
@@ -158,14 +158,14 @@ def find_allocations(evidence: RunEvidence) -> Iterator[Finding]:
         lines = list(dict.fromkeys(name_line(part.source) for part in parts if part.source))
         text += f" at {join_words(lines, MOST_LINES)}" if lines else ""
         text += ": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
-    yield Finding("allocations", text, gain_s=time_s, assumed=Assumption(idle=parts), changes=changes)
+    yield Finding("allocations", text, gain_s=time_s, assumed=RemovedWork(idle=parts), changes=changes)
 
 
 def find_host_work(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports Python, guards, launches and dispatch of a program whose host sets the pace.
 
     It is advice if a step calls several graphs beside backward ones, or has eager operators in many launches, so that
-    more can be compiled as one graph. Else it is a note, and where other findings name the host's work it is none.
+    more can be compiled as one graph. Else it is a note. There is no finding if other findings name the host's work.
     """
     run = evidence.run
     times = {label: time_s for label, time_s in sum_idle_by_label(run).items() if label in HOST_WORK}
@@ -173,11 +173,14 @@ def find_host_work(evidence: RunEvidence) -> Iterator[Finding]:
         return
     words = [f"{label} {format_share(run, time_s)}" for label, time_s in times.items() if time_s]
     waits = format_share(run, compute_host_idle_share(run) * evidence.whole.time_s)
-    text = f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}"
+    text = (
+        f"the host sets the pace, and the device waits for the host for {waits} of a step, "
+        f"{join_words(words, len(HOST_WORK))}"
+    )
     mostly_python = 2 * times.get(PYTHON, 0.0) > sum(times.values())
     advised = not mostly_python and _may_be_one_graph(run)
     text += ": compile more of the step as one graph" if advised else ""
-    assumed, level = Assumption(idle=list_idle_parts(run, *times)), ADVICE if advised else NOTE
+    assumed, level = RemovedWork(idle=list_idle_parts(run, *times)), ADVICE if advised else NOTE
     yield Finding("host-pace", text, level=level, gain_s=sum(times.values()), assumed=assumed)
 
 
@@ -213,7 +216,7 @@ def find_small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
         "graphs: compile more around these calls as one graph, or give each call more work"
     )
     found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
-    yield Finding("small-graphs", text, found, gain_s=time_s, assumed=Assumption(idle=list_idle_parts(run, GUARDS)))
+    yield Finding("small-graphs", text, found, gain_s=time_s, assumed=RemovedWork(idle=list_idle_parts(run, GUARDS)))
 
 
 def _is_often_short(part: Part) -> bool:
@@ -239,7 +242,7 @@ def find_gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     )
     if time_s <= LONGEST_GAP_S * launches:
         text += ": fewer and larger kernels have fewer gaps"
-        yield Finding("kernel-gaps", text, gain_s=time_s, assumed=Assumption(gaps=True))
+        yield Finding("kernel-gaps", text, gain_s=time_s, assumed=RemovedWork(gaps=True))
     else:
         text += (
             f". A device needs at most {units.seconds(LONGEST_GAP_S)} from one kernel to the next; what the device "
@@ -303,7 +306,7 @@ def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     details = f", {units.count(sum(find_graph_use(run, module).launches for module in faster))} launches a step"
     if measured:
         times = join_words([replay_words(module) for module in measured], MOST_NAMED)
-        details = f": run by itself as one CUDA graph, a call takes {times}"
+        details = f"; by itself, as one CUDA graph, a call takes {times}"
     are = "is" if len(faster) == 1 else "are"
     text = (
         f"the host sets the pace, and {join_labels(faster)} {are} launched kernel by kernel{details}: try "
@@ -314,7 +317,7 @@ def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
         text,
         list_slugs(faster),
         gain_s=gain,
-        assumed=Assumption(graphs=list_slugs(faster)),
+        assumed=RemovedWork(graphs=list_slugs(faster)),
         changes=(ProgramChange("compile", "mode", "'reduce-overhead'"),),
     )
 
@@ -369,7 +372,7 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     replayed = [module for module in run.modules if find_graph_use(run, module).replays]
     names = f" ({join_labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""
     yield Finding(
-        "replay-inputs", text + names, list_slugs(replayed), gain_s=time_s, assumed=Assumption(parts=tuple(copies))
+        "replay-inputs", text + names, list_slugs(replayed), gain_s=time_s, assumed=RemovedWork(parts=tuple(copies))
     )
 
 

@@ -53,9 +53,9 @@ from .finding import (
     CAUTION,
     LEAST_SHARE,
     NOTE,
-    Assumption,
     CostedKernel,
     Finding,
+    RemovedWork,
     Rows,
     Rule,
     RunEvidence,
@@ -275,7 +275,7 @@ def find_collectives(evidence: RunEvidence) -> Iterator[Finding]:
     matters = exposed >= EXPOSED * evidence.whole.time_s
     if matters:
         text += f": {_advise_earlier_start(run, exposed / (exposed + hidden))}"
-    assumed = Assumption(parts=tuple(parts)) if matters else Assumption()
+    assumed = RemovedWork(parts=tuple(parts)) if matters else RemovedWork()
     level = ADVICE if matters else NOTE
     yield Finding("collectives", text, level=level, gain_s=exposed if matters else 0.0, assumed=assumed)
 
@@ -313,7 +313,7 @@ def find_gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
         "avoids them"
     )
     changes = (ProgramChange("argument", "DistributedDataParallel.gradient_as_bucket_view", "True"),)
-    yield Finding("gradient-copies", text, gain_s=time_s, assumed=Assumption(parts=tuple(copies)), changes=changes)
+    yield Finding("gradient-copies", text, gain_s=time_s, assumed=RemovedWork(parts=tuple(copies)), changes=changes)
 
 
 def find_uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
@@ -390,7 +390,8 @@ def _explain_difference(rows: Rows, evidence: RunEvidence, how: str) -> str:
         return "how long each kernel waited for a core was not measured"
     if all(row.module.dynamic for row in rows):
         return (
-            "its sizes are symbolic: alone it runs with the sizes of its first compilation, not with those of the step"
+            "its sizes are symbolic, so alone it runs with the sizes of its first compilation, not with those of "
+            "the step"
         )
     if how == "less" and _fits(first, peaks):
         size = units.size((peaks.cache_bytes if peaks else None) or 0)
@@ -462,7 +463,7 @@ def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     elif WORKERS in functions:
         advice = "more num_workers, or less work between the batches of its workers"
     else:
-        advice = "the thread that runs the steps loads the data: num_workers=1 or more loads it in other processes"
+        advice = "let other processes load the data (num_workers=1 or more), not the thread that runs the steps"
     if (threads := _count_threads_on_all_cores(run)) and WORKERS not in functions:
         advice = (
             "prepare the batches beforehand; workers of the DataLoader would take cores from the step, which "
@@ -474,7 +475,7 @@ def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     )
     names = [name for name in ("num_workers", "prefetch_factor") if name in advice]
     changes = tuple(ProgramChange("argument", f"DataLoader.{name}", "") for name in names)
-    assumed = Assumption(idle=list_idle_parts(run, DATA_LOADING))
+    assumed = RemovedWork(idle=list_idle_parts(run, DATA_LOADING))
     yield Finding("data-loading", f"{text}: {advice}", gain_s=time_s, assumed=assumed, changes=changes)
 
 
@@ -493,7 +494,7 @@ def find_cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
             f"the device is idle for {format_share(run, time_s)} of a step while the host computes operators on the CPU"
             f"{describe_spots(run, (CPU_OPERATORS,))}: compute them on the device, or in another thread"
         )
-        assumed = Assumption(idle=list_idle_parts(run, CPU_OPERATORS))
+        assumed = RemovedWork(idle=list_idle_parts(run, CPU_OPERATORS))
         yield Finding("cpu-operators", text, gain_s=time_s, assumed=assumed)
 
 
@@ -505,7 +506,7 @@ def find_host_waits(evidence: RunEvidence) -> Iterator[Finding]:
         if time_s:
             text = f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the host is {label}"
             text += f"{describe_spots(run, (label,))}: let another thread or process do this"
-            assumed = Assumption(idle=list_idle_parts(run, label))
+            assumed = RemovedWork(idle=list_idle_parts(run, label))
             yield Finding("host-waits", text, gain_s=time_s, assumed=assumed, about=label)
 
 
@@ -519,7 +520,7 @@ def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
             f"{describe_spots(run, (COLLECTING,))}: call gc.freeze() after the start, or "
             "gc.disable(), and gc.collect() when it costs no time"
         )
-        assumed = Assumption(idle=list_idle_parts(run, COLLECTING))
+        assumed = RemovedWork(idle=list_idle_parts(run, COLLECTING))
         yield Finding("garbage-collection", text, gain_s=time_s, assumed=assumed)
 
 
@@ -544,7 +545,7 @@ def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
         )
         text += ": shorten this function, call it less often, or run it in another thread"
         changes = (ProgramChange("line", "host", "", parts[0].source),)
-        assumed = Assumption(idle=tuple(parts))
+        assumed = RemovedWork(idle=tuple(parts))
         yield Finding("host-python", text, gain_s=time_s, assumed=assumed, changes=changes, about=" ".join(place))
 
 

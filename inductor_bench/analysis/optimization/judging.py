@@ -74,7 +74,7 @@ def split_into_turns(variant: TrialVariant) -> list[VariantTurn]:
 
 
 def pair_logarithms(variant: TrialVariant, base: TrialVariant) -> list[float]:
-    """The logarithms of the ratios of a variant's turns to those of another variant, each to the nearest one.
+    """For each turn of a variant and the nearest turn of another one, the logarithm of the ratio of their times.
 
     A turn is in one pair only, so that pairs are independent; a drift and a change of the clock cancel.
     """
@@ -254,7 +254,7 @@ def judge(
     noise: Sequence[Trial] = (),
     others: Iterable[str] = (),
 ) -> MeasuredGain | None:
-    """What a variant saves against another one that ran in the same processes; ``None`` if none had both.
+    """What a variant saves against another one that ran in the same processes; ``None`` if no process had both.
 
     Args:
         trials: fresh processes, from which nothing was chosen before. Those that are not at the usual level of all
@@ -341,7 +341,7 @@ def process_medians(trials: Iterable[Trial], slug: str) -> dict[str, list[float]
     return dict(found)
 
 
-class ProcessesOfGpu(NamedTuple):
+class GpuProcesses(NamedTuple):
     """What the processes of two variants on one GPU say."""
 
     before: list[float]
@@ -376,7 +376,7 @@ def judge_alone(
     without, or slower.
     """
     befores, afters = process_medians(trials, base), process_medians(trials, slug)
-    sides = [ProcessesOfGpu(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
+    sides = [GpuProcesses(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
     if not sides:
         return None
     before, after = ([value for side in sides for value in side[place]] for place in (0, 1))

@@ -87,7 +87,7 @@ def _make_row(
     if not reason and bound is not None and bound < LEAST_SHARE:
         reason = f"it can save at most {units.percent(bound)} of the step"
     if not reason and entry.group in ASKED_FOR and entry.group not in allowed:
-        reason = f"it changes the precision of numbers: --allow {entry.group} tries it"
+        reason = f"it changes the precision of numbers; give --allow {entry.group} to try it"
     return MenuRow(
         slug=entry.slug,
         title=entry.title,

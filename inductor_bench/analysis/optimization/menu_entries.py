@@ -42,7 +42,7 @@ def _needs_bfloat16(facts: StepFacts) -> str:
     if not facts.on_host:
         return "it helps on a CPU only"
     if all(module.bf16 for module in facts.run.modules) and facts.run.modules:
-        return "the program computes products of float32 in bfloat16 already"
+        return "the program computes matrix products of float32 in bfloat16 already"
     peaks = facts.run.peaks
     native = peaks is None or "bfloat16" in peaks.matmul_flops
     return "" if native else "the processor is no faster in bfloat16 than in float32"
@@ -76,7 +76,7 @@ def _needs_sizes(facts: StepFacts) -> str:
 
 
 def _needs_dynamic(facts: StepFacts) -> str:
-    return _needs_graphs(facts) or ("" if facts.dynamic is None or facts.dynamic > 0 else "no graph is for any shape")
+    return _needs_graphs(facts) or ("no graph is for any shape" if facts.dynamic_share == 0 else "")
 
 
 def _needs_limit(facts: StepFacts) -> str:
@@ -291,11 +291,11 @@ MENU = (
     ),
     MenuEntry(
         "max-autotune-gemm",
-        "products: the fastest of cuBLAS and Triton (max_autotune_gemm)",
+        "matrix products: the fastest of cuBLAS and Triton (max_autotune_gemm)",
         _list_inductor_settings(max_autotune_gemm=True),
         "max-autotune",
         SUMS,
-        "products that are far from their limit",
+        "matrix products that are far from their limit",
         _bound_by_kernels(*PRODUCTS),
         _needs_graphs,
         "compilation takes minutes; a choice by noise can be slower (pytorch #179246)",
@@ -303,14 +303,14 @@ MENU = (
     ),
     MenuEntry(
         "triton-gemm",
-        "all products in Triton (max_autotune_gemm_backends)",
+        "all matrix products in Triton (max_autotune_gemm_backends)",
         _list_inductor_settings(max_autotune_gemm=True, max_autotune_gemm_backends="TRITON"),
         "max-autotune",
         SUMS,
-        "products that are far from their limit, and the kernels after them, which can be fused into them",
+        "matrix products that are far from their limit, and the kernels after them, which can be fused into them",
         _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
-        "compilation takes minutes; products for which cuBLAS is faster",
+        "compilation takes minutes; matrix products for which cuBLAS is faster",
         CONFIGS,
     ),
     MenuEntry(
@@ -366,26 +366,26 @@ MENU = (
     ),
     MenuEntry(
         "force-shape-pad",
-        "products padded to aligned widths (force_shape_pad)",
+        "matrix products padded to aligned widths (force_shape_pad)",
         _list_inductor_settings(force_shape_pad=True),
         "padding",
         SUMS,
         "products of unaligned widths",
         _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
-        "copies that cost more time than the product saves",
+        "copies that cost more time than the matrix product saves",
         CONFIGS,
     ),
     MenuEntry(
         "no-shape-padding",
-        "products as they are, without padding (shape_padding)",
+        "matrix products as they are, without padding (shape_padding)",
         _list_inductor_settings(shape_padding=False),
         "padding",
         SUMS,
-        "padded products, and the copies that pad them",
+        "padded matrix products, and the copies that pad them",
         _bound_by_kernels(*PRODUCTS),
         _needs_gpu_graphs,
-        "products of unaligned widths become slower",
+        "matrix products of unaligned widths become slower",
         CONFIGS,
     ),
     MenuEntry(
@@ -454,7 +454,7 @@ MENU = (
         _list_inductor_settings(freezing=True),
         "freezing",
         SUMS,
-        "products and convolutions, whose weights can be laid out for them",
+        "matrix products and convolutions, whose weights can be laid out for them",
         _bound_by_products_and_launches,
         _needs_inference,
         "weights that change after compilation",
@@ -479,7 +479,7 @@ MENU = (
         "dynamic",
         SUMS,
         "kernels for any shape",
-        lambda facts: facts.dynamic,
+        lambda facts: facts.dynamic_share,
         _needs_dynamic,
         "with many shapes it compiles many times, up to the limit",
         "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
@@ -493,7 +493,7 @@ MENU = (
         "functions that run uncompiled because they were compiled too often",
         lambda facts: None,
         _needs_limit,
-        "compilation takes as much longer",
+        "compilation takes longer, in proportion to the compilations",
         "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
     ),
     _hinted("capture-scalars", "numbers read from tensors stay in the graph", "capture_scalar_outputs", SIZES_OF_DATA),
@@ -565,13 +565,13 @@ MENU = (
         "products of float32",
         _bound_by_products,
         _needs_bfloat16,
-        "7 bits of mantissa instead of 23; small products, and attention over short sequences, become slower",
+        "7 bits of mantissa instead of 23; small matrix products, and attention over short sequences, become slower",
         "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
     ),
     *(
         MenuEntry(
             f"reduced-{name}",
-            f"sums of {name} products in that type, too",
+            f"sums of {name} matrix products in that type, too",
             (ProgramSetting(TORCH, f"torch.backends.cuda.matmul.allow_{setting}", "True"),),
             "reduced-precision",
             PRECISION,

@@ -2,7 +2,7 @@
 
 First all rows of the menu are ranked. What seems faster gets fresh processes: a claim never rests on samples by which
 it was chosen. What is proven is combined, and each setting is taken out of the combination once: it stays if that makes
-the step longer. In the end the program runs from its start with what is left, as the user would run it.
+the step longer. In the end new processes run the program with what is left, as the user would.
 
 The search starts nothing: it is a generator that asks for a round of trials, which may run at once on several devices,
 and is sent what they measured, in the order in which it asked. The same answers lead to the same questions, so that a
@@ -88,18 +88,18 @@ row if a variant compiles for so many seconds or longer."""
 CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""
 
-NO_TIME = "no time was left for it: a longer --budget tries it"
+NO_TIME = "no time was left for it; give a longer --budget"
 NO_TIME_FOR = (
-    "no time was left for it: ranking it takes about {ranking}, proving it {proof}, running the result from the "
-    "program's start {confirming}, and {left} were left: a longer --budget tries it"
+    "too little time was left for it ({left}; its ranking takes about {ranking}, its proof {proof}, and the check in a "
+    "new process {confirming}); give a longer --budget"
 )
 NO_TIME_ALONE = (
-    "no time was left for it: ranking it takes {count} separate processes, about {each} each, in the first half of "
-    "the time: a longer --budget tries it"
+    "too little time was left for it (its ranking takes {count} separate processes of about {each} each, in the first "
+    "half of the time); give a longer --budget"
 )
-LATE = "{said}: a longer --budget runs it again"
-NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget proves it"
-TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
+LATE = "{said}; give a longer --budget"
+NO_PROOF = "it seemed faster, but no time was left to prove it; give a longer --budget"
+TOO_MANY = f"it seemed faster, but only the {MOST_FINALISTS} settings that seemed fastest were proven"
 
 
 class OptimizationSearch(SearchRounds):
@@ -193,7 +193,7 @@ class OptimizationSearch(SearchRounds):
         return self._rounds(2) * self._turns_s(further, cached=True) + self._combination_s(further)
 
     def _confirming_s(self) -> float:
-        """Seconds in which a result runs from the program's start: with caches as long as nothing is proven."""
+        """Seconds of a result's whole runs: with caches as long as nothing is proven."""
         best = max(self._proven, key=self._share, default=ORIGINAL)
         return self._first_runs_s([ORIGINAL, best], cold=bool(self._proven))
 
@@ -325,7 +325,7 @@ class OptimizationSearch(SearchRounds):
         """The first rows whose proof, and combination with what is proven, there is time for.
 
         Before anything is proven the last processes of a single row may end after the time. After that, there has to be
-        time left to run the result from the program's start.
+        time left for whole runs of the result.
         """
         kept_s = self._confirming_s() if self._proven else 0.0
         for count in range(len(slugs), 0, -1):
@@ -424,7 +424,7 @@ class OptimizationSearch(SearchRounds):
         self._set(slug, state=REDUNDANT, reason=f"it excludes {better.title}, which saves more")
 
     def _conclude(self, kept: list[str]) -> Questions:
-        """Combines what is proven, and runs the result from the program's start, until nothing has to go."""
+        """Combines what is proven, and makes whole runs of the result, until no setting has to go."""
         while kept:
             for slug in kept:
                 self._set(slug, reason=NOT_RUN)

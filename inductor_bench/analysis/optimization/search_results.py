@@ -32,10 +32,10 @@ DIFFERING = 0.1
 
 
 def describe_result(found: Optimization) -> str:
-    """What a result saves from the program's start, as the user runs it, and by the proof: the smaller saving first.
+    """What a result saves in whole runs, as the user runs it, and by the proof: the smaller saving first.
 
-    Each has its own interval. A result that was not run from the program's start has the proof alone. The proof comes
-    first, too, if the processes that ran from the start differ widely. Empty if there is no result.
+    Each has its own interval. A result without whole runs has the proof alone. The proof comes first, too, if the
+    processes of the whole runs differ widely. Empty if there is no result.
     """
     winner = found.winner
     if winner is None:
@@ -43,7 +43,7 @@ def describe_result(found: Optimization) -> str:
     gain, alone, where = winner.gain, winner.alone, describe_proof_processes(found)
     if alone is None or gain.share < alone.share or alone.placebo > DIFFERING:
         said = f"{format_whole_step(gain)} {_saving(gain)}, proven {where}"
-        return f"{said}; from the program's start: {_step(alone)} {_saving(alone)}" if alone is not None else said
+        return f"{said}; in whole runs: {_step(alone)} {_saving(alone)}" if alone is not None else said
     those = "this setting" if len(winner.slugs) == 1 else "these settings"
     said = f"{format_whole_step(alone)} if you run the program with {those} {_saving(alone)}"
     return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain)}"

@@ -1,6 +1,6 @@
 """Rounds of processes that a search for settings asks for, the time that they take, and what they say of rows.
 
-The last rounds run what was proven from the start of the program, with the original in turn.
+The last rounds are whole runs: new processes with what was proven on from the first step, and of the original, in turn.
 """
 
 from __future__ import annotations
@@ -146,16 +146,18 @@ class TimeIsOver(Exception):
 
 
 FROM_START = ("cudagraphs",)
-"""Groups whose rows are only claimed if they ran from the program's start. If gradients accumulate or outputs are kept,
-a program fails with CUDA graphs from its start, but not if it switches to them within a process."""
+"""Groups whose rows are only claimed after a whole run. If gradients accumulate or outputs are kept,
+a program fails with CUDA graphs from its first step, but not if it switches to them within a process."""
 
-FAILS = "from the program's start it fails: {said}"
-NOT_RUN = "it is faster by itself, but it was not yet run from the program's start"
+FAILS = "a new process that starts with it fails: {said}"
+NOT_RUN = "it is faster by itself, but no new process that starts with it was run yet"
 NO_LOSSES = (
-    "it is faster by itself, but it changes the {numbers}: its losses from the program's start have to be compared "
-    "with the original's, and no time was left for that: a longer --budget compares them"
+    "it is faster by itself, but it changes the {numbers}, and no time was left to compare the losses of a new process "
+    "that starts with it with the original's; give a longer --budget"
 )
-NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does it"
+NOT_COMBINED = (
+    "it is faster by itself, but no time was left to combine it with the other settings; give a longer --budget"
+)
 
 Combined = tuple[Sequence[str], MeasuredGain | None, tuple[tuple[str, float], ...]]
 """Rows that are kept, what they save together, if that was measured, and the step after each of them."""
@@ -172,7 +174,7 @@ class SearchRounds:
         max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
         lanes: the number of devices.
         ahead: what is compiled ahead; nothing by default.
-        confirming_s: the seconds after which no run from the program's start is begun; ``budget_s`` by default.
+        confirming_s: the seconds after which no whole run is begun; ``budget_s`` by default.
     """
 
     def __init__(
@@ -196,7 +198,7 @@ class SearchRounds:
         self.trials: list[Trial] = []
         self.winner: OptimizedProgram | None = None
         self.notes: list[str] = []
-        self._combined: Combined | None = None  # what runs from the program's start
+        self._combined: Combined | None = None  # what the whole runs run
 
     @property
     def rows(self) -> tuple[MenuRow, ...]:
@@ -302,7 +304,7 @@ class SearchRounds:
         )
 
     def _first_runs_s(self, names: Iterable[str], *, cold: bool) -> float:
-        """Seconds in which each of these runs once from the program's start, one after the other."""
+        """Seconds of one whole run of each of these, one after the other."""
         return math.fsum(
             self._ahead.costs.one_variant_process_s(name, self._stepped_s(name), cold=cold) for name in names
         )
@@ -354,7 +356,7 @@ class SearchRounds:
                     self._set(name, state=FAILED, reason=trial.failure.message)
 
     def _run_first(self, slugs: Sequence[str]) -> Questions:
-        """Runs rows of :data:`FROM_START` once from the program's start before any of them is proven."""
+        """Makes one whole run of each row of :data:`FROM_START` before any of them is proven."""
         for slug in slugs:
             known = any(trial.purpose == CONFIRM and trial.slugs == (slug,) for trial in self.trials)
             needed_s = self._first_runs_s([slug], cold=False)
@@ -387,7 +389,7 @@ class SearchRounds:
             changing = [slug for slug in kept if self._rows[slug].numbers != NOTHING]
             return self._give_up(changing or kept, DIFFERS, differs)
         if whole is not None and whole.verdict == SLOWER:
-            said = f"from the program's start the step becomes {units.percent(-whole.share)} longer"
+            said = f"in new processes that start with it the step is {units.percent(-whole.share)} longer"
             return self._give_up(kept, LOST, said)
         memory = needs_of(trials, full)[1]
         if self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
@@ -445,7 +447,7 @@ class SearchRounds:
                 yield from self._run_alone(CONFIRM, turn)
         return [*found, *self.trials[begun:]]
 
-    # What was not run from the program's start.
+    # Results without whole runs.
 
     def stop(self) -> None:
         """Claims what fresh processes agree on by now, after the search was stopped from outside."""
@@ -453,7 +455,7 @@ class SearchRounds:
             self._agree(*(self._combined or (self._proven, None, ())))
 
     def _agree(self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]) -> None:
-        """Claims what fresh processes agree on, where there was no time to run it from the program's start.
+        """Claims what fresh processes agree on, if there was no time for whole runs of it.
 
         Only what changes nothing in the numbers, and was compared, is claimed. Several rows are if they were measured
         together, and their memory has no limit; else the best of them is. Rows of :data:`FROM_START` are not.
@@ -514,7 +516,8 @@ class SearchRounds:
         if whole is not None and whole.share <= 0:
             took = f"{units.seconds(whole.before_s)} and {units.seconds(whole.after_s)}"
             self.notes.append(
-                f"from the program's start the step is not shorter: {took} in {whole.processes} processes"
+                f"in new processes that start with the settings the step is not shorter: {took}, the medians of "
+                f"{whole.processes} processes"
             )
         ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
         is_cold = {(name_of(kept),), (ORIGINAL,)} <= {trial.slugs for trial in trials if trial.cold}

@@ -208,7 +208,7 @@ class StepFacts:
     def eager_functions(self) -> tuple[EagerFunction, ...]:
         """The program's functions that call eager operators, the one with most of them first.
 
-        Those that run the backward or the optimizer are the step itself, and are none. Nor is ``main``: a program
+        Those that run the backward or the optimizer are the step itself, and do not count. Nor is ``main``: a program
         calls it once, and it holds the loop.
         """
         every = [part.source for part in list_parts(self.run, EAGER, OPTIMIZER) if part.source is not None]
@@ -263,15 +263,15 @@ class StepFacts:
         return any(find_graph_use(self.run, module).replayed for module in self.run.modules)
 
     @cached_property
-    def dynamic(self) -> float | None:
-        """The time in graphs for any shape; of a step that is not profiled, nothing if no graph is such."""
+    def dynamic_share(self) -> float | None:
+        """The share of the step in graphs for any shape; ``None`` if such graphs exist and no step was profiled."""
         graphs = [module for module in self.run.modules if module.dynamic]
         return self.share(sum(find_graph_use(self.run, module).time_s for module in graphs)) if graphs else 0.0
 
     @cached_property
     def sizes_change(self) -> bool:
         """Whether something was compiled again for another size."""
-        return bool(self.dynamic != 0 or any("size mismatch" in one for one in self.run.capture.recompiles))
+        return bool(self.dynamic_share != 0 or any("size mismatch" in one for one in self.run.capture.recompiles))
 
     @cached_property
     def threads(self) -> int | None:

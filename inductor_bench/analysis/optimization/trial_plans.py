@@ -72,7 +72,7 @@ def name_of(slugs: Sequence[str]) -> str:
 
 
 def leave_out(slugs: Sequence[str], slug: str) -> tuple[str, ...]:
-    """These rows without one."""
+    """These rows without one of them."""
     return tuple(one for one in slugs if one != slug)
 
 
@@ -155,7 +155,7 @@ TIMED_SHARE = 1.6
 """Seconds of steps for one timed second: the first step of a turn does not count, and the original has more turns."""
 
 START_VARIANTS = 4
-"""The number of variants whose comparison and steps take as long as the program's start (measured: 4 to 6)."""
+"""The number of variants whose comparison and steps take as long as starting the program (measured: 4 to 6)."""
 
 
 def compute_expected_share(row: MenuRow) -> float:
@@ -230,7 +230,7 @@ class ProcessCosts:
         return self._rest_s(1) + self.compile_s(ORIGINAL)
 
     def one_variant_process_s(self, slug: str, stepped_s: float, *, cold: bool) -> float:
-        """Seconds of a process that runs a variant from the program's start: its start, its compilation, its steps.
+        """Seconds of a whole run of a variant: the program's start, its compilation, its steps.
 
         Args:
             slug: the variant.
@@ -418,7 +418,7 @@ class CompileAhead:
         return PLACEBO in self._asked
 
     def plans(self, groups: Sequence[Sequence[TrialCandidate]], number: int, time_s: float) -> tuple[TrialPlan, ...]:
-        """The next processes that compile what no earlier process has compiled; none if that does not pay.
+        """The next processes that compile what no earlier process has compiled; none if this would not save time.
 
         Before all others, one process compiles the original and the placebo: what torch decides by timing kernels is
         decided on a quiet device, and the others take it from the cache. A process that is timed does so, too.

@@ -134,7 +134,7 @@ def _use_known_calls(queue: StepQueue, calls: Collection[TimedCalls]) -> StepQue
     actions = list(queue.actions)
     for numbers, time_s in calls:
         places = _find_places(actions, numbers)
-        if any(actions[place].kind == WAIT and actions[place].works for place in places):
+        if any(actions[place].kind == WAIT and actions[place].work_indices for place in places):
             continue  # the call waits for the device: its time is not the host's own
         called = len({actions[place].call for place in places if actions[place].call in numbers})
         profiled = [times for place in places for times in _find_times(actions[place], numbers)]

@@ -12,7 +12,7 @@ from ...records.evidence import CallPlace
 from ...records.module import Kernel, ModuleRecord, StepSaving
 from ...records.run import COLLECTIVE, GRAPH, IDLE, OPTIMIZER, OTHERS, SYNCHRONISING, Part, Prediction, Program, Run
 from ...records.traced import Work
-from ..findings.finding import UNTUNABLE, Assumption, Finding, KernelPlace
+from ..findings.finding import UNTUNABLE, Finding, KernelPlace, RemovedWork
 from ..findings.rule_table import list_findings
 from ..kernel_aggregation import KernelIdentity
 from ..ledger import make_activity_key, make_kernel_key
@@ -122,7 +122,7 @@ def _predict_findings(run: Run, program: Program, simulator: Simulator | None) -
     bare = replace(run, program=replace(program, predictions=()))
     made = []
     for finding in (*list_findings(bare), _assume_all_generated(bare)):
-        if finding.assumed == Assumption():
+        if finding.assumed == RemovedWork():
             continue
         saving = simulator.saving(finding.assumed) if simulator else _predict_in_series(program, finding)
         device_s = _round_seconds(saving.device_s) if simulator else None
@@ -152,7 +152,7 @@ def _assume_all_generated(run: Run) -> Finding:
             if kernel.category not in UNTUNABLE and cost.gain_limit_s and cost.time_s:
                 share, gain_s = min(1.0, cost.gain_limit_s / cost.time_s), gain_s + cost.gain_limit_s
                 shares.append((KernelPlace(module.slug, kernel.name), share))
-    return Finding(GENERATED_KERNELS, "", gain_s=gain_s, assumed=Assumption(kernels=tuple(shares)))
+    return Finding(GENERATED_KERNELS, "", gain_s=gain_s, assumed=RemovedWork(kernels=tuple(shares)))
 
 
 class Simulator:
@@ -193,7 +193,7 @@ class Simulator:
     def _share(self, kernel: Kernel, seconds: float) -> float:
         return min(1.0, seconds / kernel.step_time_s) if kernel.step_time_s else 0.0
 
-    def saving(self, assumed: Assumption) -> SimulatedSaving:
+    def saving(self, assumed: RemovedWork) -> SimulatedSaving:
         """What the step saves if that is gone."""
         queue = self.fitted.queue
         shares = self._shares(assumed.kernels)
@@ -229,7 +229,7 @@ class Simulator:
         unseen_s = math.fsum(part.time_s for part in parts if part.label not in {*seen, SYNCHRONISING})
         return SimulatedSaving(saving.time_s + unseen_s, saving.uncertainty_s + unseen_s / 4, saving.device_s)
 
-    def _within_idle(self, saving: SimulatedSaving, assumed: Assumption) -> SimulatedSaving:
+    def _within_idle(self, saving: SimulatedSaving, assumed: RemovedWork) -> SimulatedSaving:
         """A host that does less saves no more than the time that the device waits for it, which was measured."""
         if assumed.kernels or assumed.parts or assumed.gaps or not (assumed.idle or assumed.graphs):
             return saving
@@ -350,7 +350,9 @@ class Simulator:
         """The queue in which each call of these parts' optimizers launches its works at once."""
         places = self._of_parts([part for part in parts if part.kind == OPTIMIZER])
         numbers = [
-            number for number, action in enumerate(queue.actions) if action.works and places.issuperset(action.works)
+            number
+            for number, action in enumerate(queue.actions)
+            if action.work_indices and places.issuperset(action.work_indices)
         ]
         stretches = _find_stretches(numbers, queue)
         return replay_as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in stretches])
@@ -360,7 +362,7 @@ def _find_stretches(numbers: Sequence[int], queue: StepQueue) -> Iterator[range]
     """The stretches of actions in which no other works are launched."""
     begin = last = -1
     for number in numbers:
-        others = any(action.works for action in queue.actions[last + 1 : number]) if last >= 0 else True
+        others = any(action.work_indices for action in queue.actions[last + 1 : number]) if last >= 0 else True
         if begin >= 0 and others:
             yield range(begin, last + 1)
         begin, last = (number if begin < 0 or others else begin), number

@@ -79,7 +79,7 @@ class _HostEvent(NamedTuple):
     end_s: float
     kind: str
     name: str = ""
-    works: tuple[int, ...] = ()
+    work_indices: tuple[int, ...] = ()
     op: int = -1
 
 
@@ -181,7 +181,7 @@ class _Builder:
         events += [
             _HostEvent(call.start_s, call.end_s, WAIT, call.name, (), self.tops.at(call))
             for call in waits
-            if len(whole) >= self.window.steps or call not in whole
+            if len(whole) >= self.window.step_count or call not in whole
         ]
         frees = (call for call in self.runtime if _FREES.fullmatch(call.name) and self._has_waited(call))
         events += [_HostEvent(call.start_s, call.end_s, WAIT, call.name, (), self.tops.at(call)) for call in frees]
@@ -211,17 +211,17 @@ class _Builder:
 
     def _actions(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
         took, call = event.end_s - event.start_s, self.called[bisect_right(self.call_bounds, event.start_s)]
-        ranges = max(1.0, WORK_RANGES * len(event.works))
+        ranges = max(1.0, WORK_RANGES * len(event.work_indices))
         if event.kind == BOUNDARY:
             yield HostAction(BOUNDARY, pieces)
         elif event.kind == WAIT:
             yield self._wait(event, pieces)._replace(call=call)
         elif (last := self._blocking(event)) is not None:
             end = self.ends[last]
-            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.works, call=call, own_events=ranges)
+            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.work_indices, call=call, own_events=ranges)
             yield HostAction(WAIT, (), 0.0, (last,), max(0.0, event.end_s - end), event.op, call=call)
         else:
-            yield HostAction(LAUNCH, pieces, took, event.works, call=call, own_events=ranges)
+            yield HostAction(LAUNCH, pieces, took, event.work_indices, call=call, own_events=ranges)
 
     def _wait(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> HostAction:
         took = event.end_s - event.start_s
@@ -261,7 +261,7 @@ class _Builder:
 
         The host waits for copies of pageable memory, and for those of calls that return when they are done.
         """
-        last = event.works[-1]
+        last = event.work_indices[-1]
         work = self.works[last]
         at_once = self.is_pageable(work) or (work.kind == COPY and _COPIES_AT_ONCE.fullmatch(event.name))
         if at_once and event.end_s >= work.end_s - SOON_S:
@@ -270,10 +270,10 @@ class _Builder:
         if took < BLOCKED_S:
             return None
         begun = bisect_right(self.ends, event.start_s)
-        if event.works[0] - begun < MANY_QUEUED:
+        if event.work_indices[0] - begun < MANY_QUEUED:
             return None
         place = bisect_right(self.ends, event.end_s) - 1
-        return place if begun <= place < event.works[0] else None
+        return place if begun <= place < event.work_indices[0] else None
 
     # The works.
 
@@ -348,7 +348,7 @@ class _Tops:
         }
 
     def at(self, call: Range) -> int:
-        """Its index, or -1."""
+        """The index of the operator around a call; -1 if there is none."""
         place = bisect_right(self._starts.get(call.thread, []), call.start_s) - 1
         if place < 0:
             return -1

@@ -54,7 +54,7 @@ class PieceColumns(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[PieceTimes]) -> PieceColumns:
-        """The columns of these times."""
+        """The same times as arrays, one for each field."""
         return cls(*(np.array([one[field] for one in times], float) for field in range(3)))
 
 
@@ -69,7 +69,7 @@ class HostAction(NamedTuple):
     kind: str
     pieces: tuple[HostPiece, ...]  # the host's work before the call
     own_s: float = 0.0  # the time of the call itself, without waiting
-    works: tuple[int, ...] = ()  # the works that it launches or waits for
+    work_indices: tuple[int, ...] = ()  # the works that it launches or waits for
     return_s: float = 0.0  # from the end of the last work that it waits for to the host's going on
     op: int = -1  # the outermost operator around a call that waits; else -1
     label: str = ""  # what a call that waits does, in the words of the idle parts; empty for synchronising
@@ -254,8 +254,8 @@ class _RowColumns:
         # in three parts: the rest, and how much of it lies in a call of which time
         rows: list[tuple[int, int, bool, float, int, tuple[int, ...], float, float, float]] = []
         for number, action in enumerate(queue.actions):
-            if action.kind == LAUNCH and action.works:
-                for nth, place in enumerate(action.works):
+            if action.kind == LAUNCH and action.work_indices:
+                for nth, place in enumerate(action.work_indices):
                     work = queue.works[place]
                     inside = min(work.latency_s, action.own_s)
                     rest, of = work.latency_s - inside, action.own_s if inside else 1.0
@@ -263,7 +263,7 @@ class _RowColumns:
             elif action.kind == BOUNDARY:
                 rows.append((number, -2, True, 0.0, -1, (), 0.0, 0.0, 1.0))
             else:
-                rows.append((number, -1, True, 0.0, -1, action.works, action.return_s, 0.0, 1.0))
+                rows.append((number, -1, True, 0.0, -1, action.work_indices, action.return_s, 0.0, 1.0))
         columns = list(zip(*rows, strict=True)) or [()] * 9
         self._action, self._first = np.array(columns[0], int), np.array(columns[2], bool)
         self._lane, self._gap, self._place, self._after = columns[1], columns[3], columns[4], columns[5]
@@ -341,9 +341,9 @@ def remove_tasks(queue: StepQueue, places: Collection[int]) -> StepQueue:
     works = (queue.works[place] for place in kept)
     actions = []
     for action in queue.actions:
-        left = tuple(new[place] for place in action.works if place in new)
-        dropped = action.kind == LAUNCH and bool(action.works) and not left
-        actions.append(action._replace(works=left, own_s=0.0 if dropped else action.own_s))
+        left = tuple(new[place] for place in action.work_indices if place in new)
+        dropped = action.kind == LAUNCH and bool(action.work_indices) and not left
+        actions.append(action._replace(work_indices=left, own_s=0.0 if dropped else action.own_s))
     return replace(
         queue,
         actions=tuple(actions),
@@ -373,7 +373,7 @@ def _shorten_piece(piece: HostPiece, share: float) -> HostPiece:
 def remove_waits(queue: StepQueue, numbers: Collection[int]) -> StepQueue:
     """The queue whose host does not wait in these actions."""
     actions = (
-        action._replace(works=(), return_s=0.0) if number in numbers and action.kind == WAIT else action
+        action._replace(work_indices=(), return_s=0.0) if number in numbers and action.kind == WAIT else action
         for number, action in enumerate(queue.actions)
     )
     return replace(queue, actions=tuple(actions))
@@ -395,16 +395,16 @@ def replay_as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
     """
     actions, works = list(queue.actions), list(queue.works)
     for one in replays:
-        launches = [number for number in one.actions if actions[number].kind == LAUNCH and actions[number].works]
+        launches = [number for number in one.actions if actions[number].kind == LAUNCH and actions[number].work_indices]
         if not launches:
             continue
-        places = tuple(place for number in launches for place in actions[number].works)
+        places = tuple(place for number in launches for place in actions[number].work_indices)
         for number in launches[1:]:
             actions[number] = HostAction(WAIT, ())
         for number in one.actions:
             if launches[0] < number <= launches[-1]:
                 actions[number] = actions[number]._replace(pieces=())
-        actions[launches[0]] = actions[launches[0]]._replace(works=places, own_s=one.launch_s, is_known=True)
+        actions[launches[0]] = actions[launches[0]]._replace(work_indices=places, own_s=one.launch_s, is_known=True)
         for number, place in enumerate(places):
             latency = one.latency_s if not number else 0.0
             works[place] = works[place]._replace(latency_s=latency, gap_s=min(works[place].gap_s, one.gap_s))

@@ -188,7 +188,7 @@ def list_model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
     """Yields notes on the rows of models: figures that do not count, changed settings, the base of the shares."""
     for summary in summaries:
         if summary.model.doubt:
-            yield f"{summary.name}: its figures do not count, so its gain limits are left out: {summary.model.doubt}"
+            yield f"{summary.name}: its figures do not count, so its gain limits are left out ({summary.model.doubt})"
     for summary in summaries:
         yield from (f"{summary.name}: {note}" for note in summary.model.model.notes)
     for summary in summaries:
@@ -375,7 +375,7 @@ def _make_models_table(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     table = Table(columns, rows, filter="model, status, kernel", most=most, cut_on=On.TERMINAL)
     if not measured:
         return (replace(table, on=On.PAPER),)
-    others = f"model{'s' * (len(ranked) - most > 1)}{took}; summary.csv has every one"
+    others = f"model{'s' * (len(ranked) - most > 1)}{took}; summary.csv has every model"
     return (replace(table, more=others),)
 
 

@@ -199,8 +199,8 @@ def _describe_outcome(summary: ModelSummary, search: Optimization | None) -> tup
         return (f"{titles} ({search.caveat})", WARN) if search.caveat else (titles, "")
     unproven = sum(row.state == UNPROVEN for row in search.tried)
     if unproven:
-        return f"none is proven to be faster; {unproven} may be", WARN
+        return f"no setting is proven to be faster; {plural(unproven, 'setting')} may be", WARN
     undecided = sum(row.state == UNDECIDED for row in search.tried)
     if undecided:
-        return f"none was measured to be faster; {undecided} undecided because of noise", WARN
-    return ("none is faster" if search.tried else "nothing was tried"), ""
+        return f"no setting was measured to be faster; {undecided} undecided because of noise", WARN
+    return ("no setting is faster" if search.tried else "nothing was tried"), ""

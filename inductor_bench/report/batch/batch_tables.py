@@ -178,10 +178,12 @@ _KERNELS: Mapping[str, Field] = {
     "spills": Field(WHOLE, "spilled registers of a thread"),
     "occupancy": Field(NUMBER, "the profiler's estimate, 0 to 1"),
     "tuned_default_s": Field(
-        NUMBER, "retuned: time of a cold call with the default", attrgetter("retune.tuned_default_s")
+        NUMBER, "retuned: time of a cold call with the default config", attrgetter("retune.tuned_default_s")
     ),
-    "tuned_best_s": Field(NUMBER, "retuned: time of a cold call with the best", attrgetter("retune.tuned_best_s")),
-    "speedup": Field(NUMBER, "retuned: speedup of the best over the default", attrgetter("retune.speedup")),
+    "tuned_best_s": Field(
+        NUMBER, "retuned: time of a cold call with the best config", attrgetter("retune.tuned_best_s")
+    ),
+    "speedup": Field(NUMBER, "retuned: speedup of the best config over the default", attrgetter("retune.speedup")),
     "verdict": Field(TEXT, "retuned: faster, or why it stays as it is", attrgetter("retune.verdict")),
     "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration", attrgetter("retune.saving_s")),
 }
@@ -201,14 +203,14 @@ _FAMILIES: Mapping[str, Field] = {
     "operator": Field(TEXT, "of its most expensive kernel"),
     "bound": Field(TEXT, "of its most expensive kernel"),
     "kernels": Field(WHOLE, "number of different kernels", attrgetter("ids")),
-    "models": Field(WHOLE, "number of models that have one", lambda row: len(row.models)),
-    "launches": Field(NUMBER, "launches in one step or iteration of every model"),
-    "time_s": Field(NUMBER, "time in one step or iteration of every model"),
+    "models": Field(WHOLE, "number of models that have such a kernel", lambda row: len(row.models)),
+    "launches": Field(NUMBER, "launches in one step or iteration, summed over the models"),
+    "time_s": Field(NUMBER, "time in one step or iteration, summed over the models"),
     "share": Field(NUMBER, _SUITE),
     "peak_share": Field(NUMBER, "share of their roofs, mean weighted by time"),
     "gain_limit_s": Field(NUMBER, "upper bound of the gain, without graphs that wait for their host"),
     "speedup": Field(NUMBER, "retuned: largest speedup, 1 if none was faster"),
-    "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration of every model"),
+    "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration, summed over the models"),
 }
 _RETUNES: Mapping[str, Field] = {
     "name": Field(TEXT, "as in kernels, or of a library call"),
@@ -219,9 +221,9 @@ _RETUNES: Mapping[str, Field] = {
     "time_s": Field(NUMBER, "device time of all calls in one step or iteration"),
     "file": Field(TEXT, "path of its standalone file in the RUN folder"),
     "method": Field(TEXT, "how it was tuned, as in --autotune"),
-    "tuned_default_s": Field(NUMBER, "time of a cold call with the default"),
-    "tuned_best_s": Field(NUMBER, "time of a cold call with the best"),
-    "speedup": Field(NUMBER, "speedup of the best over the default"),
+    "tuned_default_s": Field(NUMBER, "time of a cold call with the default config"),
+    "tuned_best_s": Field(NUMBER, "time of a cold call with the best config"),
+    "speedup": Field(NUMBER, "speedup of the best config over the default"),
     "verdict": Field(TEXT, "faster, or why it stays as it is"),
     "saving_s": Field(NUMBER, "projected saving in one step or iteration"),
     "problem": Field(TEXT, "why it has no result"),

@@ -45,7 +45,10 @@ MOST_ROWS = 40
 LEAST_SHARE = 0.005
 """The share of the device time below which a terminal leaves a node to the one above it."""
 
-MISSING = "This RUN has no times by layer and line: none of its steps was profiled, or an earlier version made it."
+MISSING = (
+    "This RUN has no times by layer and line: none of its steps was profiled, or an earlier version of this tool "
+    "made it."
+)
 MOST_ON_PAGE = 3000
 DEEPEST = 12
 """The most levels of an icicle."""

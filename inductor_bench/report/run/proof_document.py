@@ -79,7 +79,7 @@ HIDDEN = 0.5
 WIDE = 0.02
 """The smallest share of the step for which a difference that the interval does not exclude is named."""
 
-UNMEASURED = "was not measured, which takes the profile of a GPU"
+UNMEASURED = "was not measured, because only the profile of a GPU shows it"
 UNTOLD = (
     "is not known: in the profile their kernels share a name with others, have other names without the edits, or did "
     "not run"
@@ -110,7 +110,7 @@ def describe_proof(found: Verification) -> str:
             return f"{less}. The step does not show it: it takes {_change(step)}"
         shown = f"compared in pairs, the step takes {_format_difference(step)}"
         if step.high_s < HIDDEN * device.saving_s:
-            work = f"of a step of {units.seconds(step.own_s)} the device works {units.seconds(device.own_s)}"
+            work = f"the device works for {units.seconds(device.own_s)} of a {units.seconds(step.own_s)} step"
             return f"{less}. The step shows less than half of it: {shown}; {work}"
         return f"{less}. That is less than the step's own variation: {shown}"
     if step.verdict == UNDECIDED:
@@ -120,7 +120,7 @@ def describe_proof(found: Verification) -> str:
     which = _put_in(found.kernels)
     both = f"{units.seconds(step.tuned_s)} in the median with {which} and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
-    wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
+    wide = f", but there may be a difference of up to {units.percent(limit)}" if limit > WIDE else ""
     return f"No difference found{wide}: a step takes {both}, and compared in pairs {_format_difference(step)}"
 
 
@@ -130,7 +130,7 @@ def describe_busy_machine(found: Verification) -> str:
     if load is None or not are_steps_delayed(load):
         return ""
     words = load_words(load, "step")
-    return f"{words[:1].upper()}{words[1:]}: compare again when it is idle."
+    return f"{words[:1].upper()}{words[1:]}. Compare again when the machine is idle."
 
 
 def _put_in(kernels: Sequence[AppliedKernel]) -> str:
@@ -154,7 +154,7 @@ def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Itera
         own = "its edit" if single else "their edits"
         yield f"{ran[0]} of {plural(len(edited), 'edited kernel')} {run[not single]} {own}"
     if retuned:
-        yield f"{ran[1]} of {plural(len(retuned), 'kernel')} that won something {run[ran[1] != 1]} the config"
+        yield f"{ran[1]} of {plural(len(retuned), 'kernel')} with a faster config {run[ran[1] != 1]} the config"
 
 
 def _change(saving: Saving) -> str:
@@ -306,7 +306,7 @@ def describe_edit(kernel: AppliedKernel, of_range: bool = False) -> str:
     if kernel.alone is not None:
         said.append(f"by itself {format_speedup_of(kernel.alone)}")
     which = f"{names.clean(Path(kernel.edit).name)} ({names.short(kernel.name, 48)})"
-    return f"{which}: {'; '.join(said) or 'no time of it alone is known'}"
+    return f"{which}: {'; '.join(said) or 'its own time is not known'}"
 
 
 def _format_saved(kernel: AppliedKernel, of_range: bool) -> str:
@@ -488,7 +488,7 @@ def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple
     times = units.duration(longer_s)
     yield (
         apply_command(place, shlex.join(request.command), *map(shlex.quote, options)),
-        f"times steps for {times} instead of {units.duration(timed_s)}: more pairs make the interval narrower",
+        f"compares steps for {times} instead of {units.duration(timed_s)}; more pairs make the interval narrower",
     )
 
 
@@ -505,10 +505,10 @@ def may_be_decided(found: Verification, limit: float | None) -> bool:
 
 def _list_written_files(applied: Applied) -> Iterator[Block]:
     edits = f"{plural(applied.edits, 'edited kernel')}" if applied.edits else ""
-    said = f"{plural(applied.winners, 'kernel')} won something by {'itself' if applied.winners == 1 else 'themselves'}"
+    said = f"A faster config was found for {plural(applied.winners, 'kernel')}"
     if applied.unpinned:
         count = applied.winners - len(applied.unpinned)
-        said += f", {count or 'none'} {'has' if count == 1 else 'have'} a config that can be put back"
+        said += f"; {count or 'none'} of these configs can be put back"
     if applied.predicted_s or not applied.unpinned:
         said += f"; projected saving {units.seconds(applied.predicted_s)} a step"
     leads = make_sentences((edits, said if applied.winners or not edits else ""), LEAD)

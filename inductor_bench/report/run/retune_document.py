@@ -59,13 +59,17 @@ def describe_retunes(summary: RetuneSummary, run: Run) -> str:
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
     saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
     saved += f", {describe_left_savings(summary.left_s)}" if summary.left_s else ""
-    waits = f"; {summary.waiting} in graphs that wait for the host, where nothing is saved" if summary.waiting else ""
+    waits = (
+        f"; {summary.waiting} in graphs that wait for the host, in which faster kernels save nothing"
+        if summary.waiting
+        else ""
+    )
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
 
 
 def describe_left_savings(left_s: float) -> str:
     """The part of a saving that ``apply`` leaves to the user."""
-    return f"{units.seconds(left_s)} of it by library settings or library kernels, which apply does not set"
+    return f"{units.seconds(left_s)} of this saving by library settings or library kernels, which apply does not set"
 
 
 def describe_cautions(summary: RetuneSummary) -> str:
@@ -191,9 +195,9 @@ def make_tuning_blocks(retune: Retune) -> Iterator[Block]:
 
 def _describe_tuning(tuning: Tuning, timed: int) -> str:
     more = f"; the {MOST_CANDIDATES} fastest are shown, record.json has all" if timed > MOST_CANDIDATES else ""
-    result = f"the best is {format_speedup(tuning.speedup)} as fast as the default"
+    result = f"the best config is {format_speedup(tuning.speedup)} as fast as the default config"
     if tuning.verdict != FASTER:
-        result = "none is surely faster than the default"
+        result = "no config is surely faster than the default config"
     return f"Retuned with {tuning.method}: {len(tuning.candidates)} candidates, {timed} timed; {result}{more}."
 
 

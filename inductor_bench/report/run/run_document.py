@@ -256,7 +256,7 @@ def _note_modules_not_run(run: Run, folder: Path | None) -> Section:
         title,
         (Items(few, on=On.TERMINAL), *make_sentences((more,), NOTE, On.TERMINAL), Items(tuple(items), on=On.PAPER)),
         NOTE,
-        note=f"{whose} kernels have no figures of a run by itself; the step is measured" if items else "",
+        note=f"{whose} kernels have no figures from such a run; the step is measured" if items else "",
     )
 
 

@@ -73,13 +73,13 @@ class EditRunner:
     def run(self, request: RunCase) -> None:
         kernel = self._find(request.number)
         arena = Arena(kernel.launch)
-        before = map_memory_file(request.before, arena.size)
+        before = map_memory_file(request.before_path, arena.size)
         memory = self._memory.get(request.number)
         if memory is None:  # every case finds its arguments at the same addresses
             memory = self._memory[request.number] = arena.allocate(find_device_of_kernel(kernel))
         memory.copy_(before)
         run_kernel(kernel, arena, memory)
-        map_memory_file(request.after, arena.size, new=True).copy_(memory)
+        map_memory_file(request.after_path, arena.size, new=True).copy_(memory)
 
     def run_calls(self, request: RepeatCall) -> None:
         kernel = self._find(request.number)
@@ -147,7 +147,7 @@ class EditJudge:
         last = self._cases.get(request.number)
         values = make_values(kernel.launch, case, folder)
         self._fill_memory(memory, arena, values, case, roles, last)
-        map_memory_file(request.before, arena.size, new=True).copy_(memory)
+        map_memory_file(request.before_path, arena.size, new=True).copy_(memory)
         expected = self._run(kernel, arena, memory)
         if request.number not in self._repeats:
             self._repeats[request.number] = torch.equal(expected, self._run(kernel, arena, memory))
@@ -220,7 +220,7 @@ class EditJudge:
 
     def judge(self, request: JudgeCase) -> Judged:
         prepared = self._cases[request.number]
-        after = map_memory_file(request.after, prepared.arena.size).clone().to(prepared.expected.device)
+        after = map_memory_file(request.after_path, prepared.arena.size).clone().to(prepared.expected.device)
         seen = self._seen.get(request.number)
         self._seen[request.number] = after, prepared.expected
         judged = judge_memory(prepared, after)

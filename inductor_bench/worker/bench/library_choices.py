@@ -35,7 +35,7 @@ from ..upstream.pinning import autotuned, name_choices
 
 # One of Inductor's choices for a library call: a template with its tile, another call, or several kernels.
 #
-# It uses private names of Inductor's autotuning. (2.11, 2.13)
+# It uses private names of Inductor's autotuning. (torch 2.11, 2.13)
 
 
 class ArgumentView(NamedTuple):
@@ -137,7 +137,7 @@ def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
 # Finds and compiles the choices that Inductor has for a library call under max-autotune.
 #
 # Inductor lowers a graph of only the call, and is stopped before it times its choices. This uses private names of
-# Inductor's autotuning. (2.11, 2.13)
+# Inductor's autotuning. (torch 2.11, 2.13)
 
 
 CORES_KEPT = 2

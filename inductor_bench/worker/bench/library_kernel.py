@@ -57,7 +57,7 @@ class SearchedOperator(Operator):
     """A call whose algorithm cuDNN searches for.
 
     cuDNN caches one algorithm for each call and thread, with and without a search alike. The call runs on a thread of
-    its own, so that the same call without a search keeps its algorithm. (2.11, 2.13)
+    its own, so that the same call without a search keeps its algorithm. (torch 2.11, 2.13)
     """
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:

@@ -273,7 +273,7 @@ class Heuristics:
         return self._value(self._call.func)(*arguments, **keywords)(self._module.KERNEL.fn)
 
     def configs(self, **meta: Any) -> list[Config]:
-        """The configurations of :meth:`kernel`."""
+        """The configurations that Inductor would try for :meth:`kernel`."""
         return [list_config_facts(config) for config in self.kernel(**meta).configs]
 
     def _value(self, node: ast.expr) -> Any:

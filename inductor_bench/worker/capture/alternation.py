@@ -99,7 +99,7 @@ class AlternatingSteps(ABC, Generic[Found]):
             self._coordinator.decide(StepPlan())
         self.found = replace(self.found, state=SETTLING)
 
-    def cross(
+    def cross_boundary(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
     ) -> None:
         """Crosses a boundary: the step of this number begins here."""

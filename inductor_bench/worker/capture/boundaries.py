@@ -452,7 +452,7 @@ class StepMeasurement(Protocol):
     def note_pattern(self) -> None: ...
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
     def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
-    def cross(
+    def cross_boundary(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
     ) -> None: ...
     def give_way(self) -> None: ...
@@ -470,7 +470,7 @@ TIMED_CALLS = 300
 
 @dataclass
 class Graph:
-    """One compiled graph."""
+    """A compiled graph of which calls were observed."""
 
     number: int  # its number in the trace
     bit: int  # the bit of that number

@@ -376,7 +376,7 @@ def _describe_process(path: str, stem: Path) -> Observation:
 
 
 def _is_index_like(value: Any) -> bool:
-    """Whether a value is an integer or bool tensor of several elements: zeros instead would change a kernel's work."""
+    """Whether a value is an integer or bool tensor of several elements: zeros in its place would change the work."""
     import torch
 
     if not isinstance(value, torch.Tensor) or value.numel() <= 1:

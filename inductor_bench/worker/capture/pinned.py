@@ -53,7 +53,7 @@ class PinnedKernel(Protocol):
 
 @dataclass
 class PinnedAutotuner:
-    """A Triton kernel."""
+    """A Triton kernel whose configuration is pinned."""
 
     autotuner: Any  # Inductor's object
     pin: TritonPin  # its pin
@@ -186,7 +186,10 @@ class PinnedCalls:
             if not self._taken:
                 raise
             traceback.print_exc()
-            self._failed, self._why_failed = self._taken, f"the code with it failed here: {_describe_error(error)}"
+            self._failed, self._why_failed = (
+                self._taken,
+                f"the code with this config failed here: {_describe_error(error)}",
+            )
             for pin in self._failed:
                 self._note(pin, REFUSED, self._why_failed)
         graph_module.graph = graph
@@ -510,7 +513,10 @@ def _find_refusal(pins: Pins) -> str:
     if torch != pins.torch:
         return f"{pins.words} are for torch {pins.torch}, and this is torch {torch}"
     if pins.need_gpu and triton != pins.triton:
-        return f"{pins.words} are for Triton {pins.triton}, and this is {f'Triton {triton}' if triton else 'none'}"
+        return (
+            f"{pins.words} are for Triton {pins.triton}, and "
+            f"{f'this is Triton {triton}' if triton else 'Triton is not installed'}"
+        )
     return ""
 
 

@@ -243,7 +243,7 @@ def _make_transformers_inputs(name: str, model: Any, config: Any, batch_size: in
         return {main: torch.randn(batch_size, 16_000)}
     if main != "input_ids":
         raise InductorBenchError(
-            f"{name} takes {main}, of which no example is known here", "write a factory: FILE.py:FACTORY"
+            f"{name} takes {main}, and this tool knows no example of such an input", "write a factory: FILE.py:FACTORY"
         )
     text = config.get_text_config()
     length = next((size for pattern, size in LANGUAGE_LENGTHS if re.match(pattern, name)), USUAL_LENGTH)

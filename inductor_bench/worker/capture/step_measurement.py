@@ -46,7 +46,7 @@ from .step_recording import (
 
 NO_STACKS = "no step was recorded with Python stacks ({reason}), so the lines of eager operators are unknown"
 NO_PROFILE = "no step was profiled: {reason}"
-INTERRUPTED = "too few follow each other without other compiled calls"
+INTERRUPTED = "too few steps follow each other without other compiled calls"
 PROFILED_FROM = 7
 """Number of settled steps from which on a program is profiled."""
 
@@ -79,16 +79,16 @@ def explain_unprofiled(
     """
     settled = steps - last_noisy
     if steps == 0:
-        return "none was recognised: mark their ends with inductor_bench.step()"
+        return "no step was recognised; mark the end of each step with inductor_bench.step()"
     if other_profiler:
-        return "the program's own profiler ran, which may slow its steps: leave it out"
+        return "the program's own profiler ran, which may slow its steps; leave it out"
     if loop:
-        return f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}: {INTERRUPTED}"
+        return f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}, because {INTERRUPTED}"
     if settled <= 0:
-        return f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled"
+        return f"compilation had not settled at the program's end, where step {last_noisy} of {steps} still compiled"
     more = max(1, PROFILED_FROM - settled)
-    needed = f"a profile needs {PROFILED_FROM} steps after the last that compiles"
-    return f"{needed}, and there were {settled}: run {more} more"
+    needed = f"a profile needs {PROFILED_FROM} steps after the last step that compiles"
+    return f"{needed}, and there were {settled}; run {more} more steps"
 
 
 # Writes what was observed of a process's steps.
@@ -183,7 +183,7 @@ class Measurement:
         return self._stem.with_suffix(".touches.json")
 
     def note_compiler(self) -> None:
-        """Notes the import of the compiler, which the first step needs."""
+        """Starts the settling time when the compiler is imported."""
         self._settling_time.begin()
 
     def note_compilation(self) -> None:
@@ -237,7 +237,7 @@ class Measurement:
             self._gpu.read_clock(number, arrived_s)
         return True
 
-    def cross(
+    def cross_boundary(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
     ) -> None:
         """Crosses a boundary: the step of this number begins here."""

@@ -335,7 +335,7 @@ class StepObserver:
         other_profiler = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
         if not other_profiler and measurement.pass_within_window(number, arrived_s):
             return
-        measurement.cross(
+        measurement.cross_boundary(
             number, self._boundaries, arrived_s, other_profiler=other_profiler, cycle_s=self._pattern.first_cycle_end_s
         )
         if not measurement.is_complete:

@@ -29,7 +29,7 @@ WAIT_S = 2.0
 
 @dataclass(slots=True)
 class Moment:
-    """One boundary."""
+    """The times at one boundary between steps."""
 
     number: int  # the number of the step that begins here
     arrived_s: float  # the host's time before the work of the observation at this boundary
@@ -381,7 +381,7 @@ def _read_available_bytes() -> float:
 
 
 class Touches:
-    """The calls of one step."""
+    """Records which memory the graphs touch that one step calls."""
 
     def __init__(self) -> None:
         self._calls: list[GraphCallTouches] = []

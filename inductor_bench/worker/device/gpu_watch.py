@@ -142,7 +142,7 @@ A multiply-add in each cycle would be 2; two threads share the units of a core, 
 NO_FASTER = "its cache was no faster than its memory"
 
 
-def measure_undisturbed(
+def measure_cpu_peaks_undisturbed(
     measure: Callable[[], Peaks], clock_hz: float | None, lanes: int | None
 ) -> tuple[Peaks | None, str]:
     """The peaks of a processor; or ``None``, and why what was measured does not count.
@@ -165,7 +165,7 @@ def measure_undisturbed(
     return None, doubt
 
 
-def measure_unshared(measure: Callable[[], Peaks], driver: Driver | None) -> tuple[Peaks | None, str]:
+def measure_gpu_peaks_unshared(measure: Callable[[], Peaks], driver: Driver | None) -> tuple[Peaks | None, str]:
     """The peaks of a GPU; or ``None``, and why what was measured does not count: another process used it meanwhile.
 
     Args:
@@ -189,7 +189,7 @@ def doubt_load(load: MachineLoad) -> str:
 
 
 def doubt_peaks(peaks: Peaks, clock_hz: float | None, lanes: int | None) -> str:
-    """Why the peaks of a processor cannot be right; empty if nothing says so. See :func:`measure_undisturbed`."""
+    """Why the peaks of a processor cannot be right; empty if nothing says so."""
     rate, threads = peaks.matmul_flops.get("float32", 0.0), peaks.threads or 1
     if clock_hz and lanes and rate < LEAST_FLOPS_PER_LANE * lanes * clock_hz * threads:
         return (

@@ -185,7 +185,7 @@ def _make_product(size: int, dtype: torch.dtype) -> list[Callable[[], object]]:
 
 
 def _make_float8_product(size: int) -> list[Callable[[], object]]:
-    """The float8 product; torch has no public name for it. (2.13)"""
+    """The float8 product; torch has no public name for it. (torch 2.13)"""
     left, right = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device="cuda")
     return [
@@ -197,7 +197,7 @@ def _make_float8_product(size: int) -> list[Callable[[], object]]:
 
 @contextlib.contextmanager
 def set_tf32(allowed: bool) -> Iterator[None]:
-    """Allows or forbids TF32 in float32 products on CUDA in the block, and restores every setting. (2.13)
+    """Allows or forbids TF32 in float32 products on CUDA in the block, and restores every setting. (torch 2.13)
 
     The setting has an older and a newer name, and torch raises an error if the two disagree. The older name sets
     both, but cannot express all values of the newer, which is therefore restored separately.
@@ -511,7 +511,7 @@ class NvidiaRuntime:
             _read_shared_launch_gap()
 
     def architecture(self) -> Architecture:
-        """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
+        """The architecture of the current GPU, for workers that compile for it without using it. (torch 2.11, 2.13)"""
         self.check_support()
         seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
         capability = 10 * seen.major + seen.minor

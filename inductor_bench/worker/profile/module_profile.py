@@ -193,7 +193,7 @@ def _time_runs(run: Run, synchronize: Callable[[], None], count: int, restore: C
 def read_precision_switches() -> dict[str, bool]:
     """The switches of this process, by name.
 
-    ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set it. (2.11, 2.13)
+    ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set it. (torch 2.11, 2.13)
     """
     return {
         "matmul_tf32": torch.backends.cuda.matmul.fp32_precision == "tf32",

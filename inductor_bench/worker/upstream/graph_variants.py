@@ -25,7 +25,8 @@ PLACEBO_OPTIONS = {"triton.unique_kernel_names": False}
 """Options by which Inductor writes other text for the same Triton kernels, so that they are compiled once more."""
 
 WITHOUT_CUDA_GRAPHS = {"triton.cudagraphs": False}
-"""Options of an optimizer's step: it changes its inputs, and as a CUDA graph it ended a process by SIGSEGV (2.11)."""
+"""Options of an optimizer's step: it changes its inputs, and as a CUDA graph it ended a process by SIGSEGV
+(torch 2.11)."""
 
 
 def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -80,7 +81,7 @@ def asks_for_restart(error: BaseException) -> bool:
 
 
 def copy_graph(module: Any) -> Any:
-    """A copy of a graph's module with graphs of its own and the same parameters. (2.13)
+    """A copy of a graph's module with graphs of its own and the same parameters. (torch 2.13)
 
     Compilation changes the graph, and reads what Dynamo notes of its inputs beside their ``meta``.
     """
@@ -171,7 +172,9 @@ def _inner_compile(surround: Surround) -> Compile:
 
 
 def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
-    """The options without which Inductor compiles no launches from C++ for a GPU, if they come from C++. (2.9 to 2.13)
+    """The options without which Inductor compiles no launches from C++ for a GPU, if they come from C++.
+
+    (torch 2.9 to 2.13)
 
     torch enters them around a forward graph, but not around a backward graph if ``cpp_wrapper`` is an option of
     ``torch.compile`` and no global one: "CudaKernelParamCache not populated" ends that.
@@ -226,14 +229,14 @@ def compile_function(function: Callable[..., Any], compile_graph: Compile) -> Ca
 
 
 def inner_step(optimizer: Any) -> Callable[..., Any]:
-    """The step of an optimizer's class without its hooks. (2.13)"""
+    """The ``step`` method of the optimizer's class, without its hooks. (torch 2.13)"""
     step = type(optimizer).step
     inner: Callable[..., Any] = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
     return inner
 
 
 def override_step(optimizer: Any, inner: Callable[..., Any]) -> None:
-    """Gives an optimizer another step inside of its hooks. (2.13)"""
+    """Gives an optimizer another step inside of its hooks. (torch 2.13)"""
     import torch
 
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -260,7 +263,10 @@ def _own_context() -> Iterator[None]:
 
 
 def list_changed_inputs(inputs: int) -> tuple[int, ...] | None:
-    """The places of the inputs that the graph that was just compiled changes; ``None`` if torch does not say. (2.13)"""
+    """The places of the inputs that the graph that was just compiled changes; ``None`` if torch does not say.
+
+    (torch 2.13)
+    """
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
@@ -271,7 +277,10 @@ def list_changed_inputs(inputs: int) -> tuple[int, ...] | None:
 
 
 def name_compilation(inputs: Sequence[Any]) -> tuple[str, str]:
-    """Dynamo's number of the compilation that runs, and what it compiles: the frame, and its inputs' shapes. (2.13)"""
+    """Dynamo's number of the compilation that runs, and what it compiles: the frame, and its inputs' shapes.
+
+    (torch 2.13)
+    """
     from torch._guards import CompileContext
 
     number = CompileContext.current_compile_id()
@@ -292,7 +301,7 @@ def _list_graphs(module: Any) -> list[Any]:
 
 
 def list_values_within(module: Any) -> list[Any]:
-    """Examples of the tensors within a graph, as Dynamo made them, without memory. (2.13)
+    """Examples of the tensors within a graph, as Dynamo made them, without memory. (torch 2.13)
 
     Autocast converts within a graph whose inputs and outputs are of a finer type.
     """
@@ -314,14 +323,14 @@ def count_collectives() -> int | None:
 
 
 def tag_cache(tag: str) -> AbstractContextManager[None]:
-    """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (2.9 to 2.13)"""
+    """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (torch 2.9 to 2.13)"""
     config: Any = importlib.import_module("torch.compiler.config")
     made: AbstractContextManager[None] = config.patch(cache_key_tag=config.cache_key_tag + tag)
     return made
 
 
 def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
-    """Whether Dynamo compiles anew after a change of a global setting. (2.9 to 2.13)
+    """Whether Dynamo compiles anew after a change of a global setting. (torch 2.9 to 2.13)
 
     Args:
         change: makes the change, and returns what undoes it.
@@ -336,7 +345,7 @@ def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
 
 
 def allow_recompilations(factor: int) -> None:
-    """Raises Dynamo's limits of compilations of one function by a factor. (2.9 to 2.13)"""
+    """Raises Dynamo's limits of compilations of one function by a factor. (torch 2.9 to 2.13)"""
     from torch._dynamo import config
 
     for name in ("recompile_limit", "accumulated_recompile_limit"):
@@ -345,7 +354,7 @@ def allow_recompilations(factor: int) -> None:
 
 
 def without_compiled_autograd() -> AbstractContextManager[None]:
-    """Leaves the backward passes inside to torch's engine. (2.13)"""
+    """Leaves the backward passes inside to torch's engine. (torch 2.13)"""
     from torch._dynamo import compiled_autograd
 
     made: AbstractContextManager[None] = compiled_autograd._disable()
@@ -368,7 +377,7 @@ def read_setting(path: str) -> Any:
 
 
 def write_setting(path: str, value: Any) -> None:
-    """Changes such a setting."""
+    """Sets an attribute of torch, or calls the function ``set_…`` of a path."""
     owner, name = _owner(path)
     if name.startswith("set_"):
         getattr(owner, name)(value)
@@ -402,7 +411,7 @@ _NAMES = {
 
 
 def read_attention() -> Attention:
-    """What scaled_dot_product_attention may choose from. (2.9 to 2.13)"""
+    """What scaled_dot_product_attention may choose from. (torch 2.9 to 2.13)"""
     import torch
 
     enabled = tuple(bool(getattr(torch.backends.cuda, f"{name}_sdp_enabled")()) for name in _BACKENDS)

@@ -29,7 +29,7 @@ OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
 def options() -> dict[str, str]:
-    """The options of Inductor that this torch has: the value of each as Python writes it. (2.11, 2.13)"""
+    """The options of Inductor that this torch has: the value of each as Python writes it. (torch 2.11, 2.13)"""
     import torch
     from torch._inductor import config
 
@@ -38,7 +38,7 @@ def options() -> dict[str, str]:
 
 
 def import_compiler() -> None:
-    """Does the work of the first call of ``torch.compile`` in advance. (2.11, 2.13)
+    """Does the work of the first call of ``torch.compile`` in advance. (torch 2.11, 2.13)
 
     It starts the compile pool, and meanwhile imports the rest of Inductor, which takes longer than importing torch.
     """
@@ -50,12 +50,12 @@ def import_compiler() -> None:
 
 
 def import_generated_codes_imports() -> None:
-    """Imports the modules that compiled modules and their kernels import. (2.11, 2.13)"""
+    """Imports the modules that compiled modules and their kernels import. (torch 2.11, 2.13)"""
     _import_if_possible("select_algorithm", "codegen.memory_planning", *_LAUNCHER)
 
 
 def import_triton_launcher() -> None:
-    """Imports the modules that the files of Triton kernels import. (2.11, 2.13)"""
+    """Imports the modules that the files of Triton kernels import. (torch 2.11, 2.13)"""
     _import_if_possible(*_LAUNCHER)
 
 
@@ -66,7 +66,7 @@ def _import_if_possible(*names: str) -> None:
 
 
 def load_compiled_module(path: Path) -> ModuleType:
-    """Imports a compiled module from its file. Its kernels are compiled, but not launched. (2.11, 2.13)"""
+    """Imports a compiled module from its file. Its kernels are compiled, but not launched. (torch 2.11, 2.13)"""
     from torch._inductor.codecache import PyCodeCache
 
     # torch's loader, so that kernels find their module by its name
@@ -74,7 +74,10 @@ def load_compiled_module(path: Path) -> ModuleType:
 
 
 def share_compilers(processes: int) -> None:
-    """Leaves this process its part of the compile pool's processes, if so many processes share them. (2.11, 2.13)"""
+    """Leaves this process its part of the compile pool's processes, if so many processes share them.
+
+    (torch 2.11, 2.13)
+    """
     if processes > 1:
         from torch._inductor import config
         from torch._inductor.async_compile import get_compile_threads
@@ -83,14 +86,17 @@ def share_compilers(processes: int) -> None:
 
 
 def start_no_compilers() -> None:
-    """Makes this process compile without a compile pool, whose processes would disturb the timing. (2.11, 2.13)"""
+    """Makes this process compile without a compile pool, whose processes would disturb the timing.
+
+    (torch 2.11, 2.13)
+    """
     from torch._inductor import config
 
     config.compile_threads = 1
 
 
 def make_harness_inputs(module: ModuleType) -> list[Any]:
-    """The inputs with which a compiled module's own harness runs it. (2.11, 2.13)
+    """The inputs with which a compiled module's own harness runs it. (torch 2.11, 2.13)
 
     ``benchmark_compiled_module`` passes a function that calls the module to ``print_performance``; both are replaced.
     So it does not matter whether the inputs are made inside of ``benchmark_compiled_module`` (up to 2.10) or by
@@ -122,11 +128,13 @@ def make_harness_inputs(module: ModuleType) -> list[Any]:
 
 
 PROFILE_PASSES = 2
-"""Number of times that the harness runs the profiled iterations: first without the profiler. (2.11, 2.13)"""
+"""Number of times that the harness runs the profiled iterations: first without the profiler. (torch 2.11, 2.13)"""
 
 
 def print_profile(label: str, run: Run, repeat: int, trace: Path, has_run: Callable[[], None]) -> None:
-    """Profiles like ``python MODULE -p --times 1 --repeat N``, and prints the harness's text on stdout. (2.11, 2.13)
+    """Profiles like ``python MODULE -p --times 1 --repeat N``, and prints the harness's text on stdout.
+
+    (torch 2.11, 2.13)
 
     The harness writes its trace to one fixed path in the temporary folder, and then imports ``tabulate``, which torch
     does not depend on. Both are replaced during the call.
@@ -162,7 +170,7 @@ def print_profile(label: str, run: Run, repeat: int, trace: Path, has_run: Calla
 
 
 def record_profile(run: Run, repeat: int, trace: Path, has_run: Callable[[], None]) -> None:
-    """Records the trace of :func:`print_profile`, and prints nothing. (2.11, 2.13)"""
+    """Records the trace of :func:`print_profile`, and prints nothing. (torch 2.11, 2.13)"""
     from torch._inductor.utils import print_performance
     from torch.profiler import profile
 
@@ -195,7 +203,7 @@ def _tabulate_rows(rows: list[list[Any]], headers: list[str]) -> str:
 
 
 def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> Undo:
-    """Calls ``on_load(module, path, constants)`` for each compiled module that this process loads. (2.11, 2.13)
+    """Calls ``on_load(module, path, constants)`` for each compiled module that this process loads. (torch 2.11, 2.13)
 
     A fresh compilation and a cache hit both call ``PyCodeCache.load_by_key_path``. So do the files of single kernels,
     which are recognised by the lack of a module's harness.
@@ -254,14 +262,14 @@ def _digest_of_lines(gm: Any) -> str:
 
 
 def is_profiler_running() -> bool:
-    """Whether torch's profiler is recording in this process. (2.11, 2.13)"""
+    """Whether torch's profiler is recording in this process. (torch 2.11, 2.13)"""
     from torch._C._autograd import _profiler_enabled
 
     return bool(_profiler_enabled())
 
 
 def open_profiler_range(name: str) -> contextlib.AbstractContextManager[Any]:
-    """A range that the profiler records like an operator. (2.11, 2.13)"""
+    """A range that the profiler records like an operator. (torch 2.11, 2.13)"""
     from torch._C._profiler import _RecordFunctionFast
 
     made: contextlib.AbstractContextManager[Any] = _RecordFunctionFast(name)
@@ -269,21 +277,21 @@ def open_profiler_range(name: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_using_cuda_graphs() -> bool:
-    """Whether modules compiled with the present settings are wrapped in CUDA graphs. (2.11, 2.13)"""
+    """Whether modules compiled with the present settings are wrapped in CUDA graphs. (torch 2.11, 2.13)"""
     from torch._inductor import config
 
     return bool(config.triton.cudagraphs)
 
 
 def is_max_autotuning() -> bool:
-    """Whether modules compiled with the present settings are tuned by max-autotune. (2.11, 2.13)"""
+    """Whether modules compiled with the present settings are tuned by max-autotune. (torch 2.11, 2.13)"""
     from torch._inductor import config
 
     return bool(config.max_autotune)
 
 
 def count_vector_lanes() -> int | None:
-    """The number of float32 values in a vector of C++ kernels compiled on this machine. (2.11, 2.13)"""
+    """The number of float32 values in a vector of C++ kernels compiled on this machine. (torch 2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     isa = pick_vec_isa()
@@ -291,21 +299,21 @@ def count_vector_lanes() -> int | None:
 
 
 def list_vector_widths() -> list[int]:
-    """The vector widths in bits for which this machine compiles C++ kernels, in ascending order. (2.11, 2.13)"""
+    """The vector widths in bits for which this machine compiles C++ kernels, in ascending order. (torch 2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
     return sorted({isa.bit_width() for isa in valid_vec_isa_list()})
 
 
 def is_vector_width_forced() -> bool:
-    """Whether the program set the vector width of C++ kernels. (2.11, 2.13)"""
+    """Whether the program set the vector width of C++ kernels. (torch 2.11, 2.13)"""
     from torch._inductor import config
 
     return config.cpp.simdlen is not None
 
 
 def clone_input(value: Any) -> Any:
-    """A copy of a strided tensor with the same strides; any other argument is returned itself. (2.11, 2.13)"""
+    """A copy of a strided tensor with the same strides; any other argument is returned itself. (torch 2.11, 2.13)"""
     import torch
     from torch._inductor.utils import clone_preserve_strides
 
@@ -342,7 +350,7 @@ def _describe_launcher(launcher: Any) -> CompiledKernel:
 
 
 def list_cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
-    """The variables of a compiled module that are C++ kernels. (2.13)"""
+    """The variables of a compiled module that are C++ kernels. (torch 2.13)"""
     return [name for name, value in namespace.items() if name.startswith("cpp_") and callable(value)]
 
 
@@ -360,7 +368,7 @@ def replaced_cpp_kernels(module: ModuleType, make: Callable[[str, KernelCall], K
 
 
 def find_raw_stream() -> int:
-    """The handle of the current CUDA stream, in the form that generated code passes to kernels. (2.11)"""
+    """The handle of the current CUDA stream, in the form that generated code passes to kernels. (torch 2.11)"""
     from torch._C import _cuda_getCurrentRawStream
 
     return int(_cuda_getCurrentRawStream(0))
@@ -382,7 +390,7 @@ def find_operator_overload(name: str) -> Any:
 
 
 def compile_nothing() -> None:
-    """Leaves every function of this process uncompiled. (2.11, 2.13, 2.15)
+    """Leaves every function of this process uncompiled. (torch 2.11, 2.13, 2.15)
 
     ``TORCH_COMPILE_DISABLE`` by itself makes functions with ``fullgraph=True`` fail since torch 2.13.
     """
@@ -392,7 +400,7 @@ def compile_nothing() -> None:
 
 
 def call_on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
-    """Calls ``begins`` and ``ends`` around each compilation in this process; returns the undoing. (2.11, 2.13)
+    """Calls ``begins`` and ``ends`` around each compilation in this process; returns the undoing. (torch 2.11, 2.13)
 
     Compilations are Dynamo's graphs, and backward graphs, which are compiled on first use. The recording of a CUDA
     graph, which torch counts as a compilation, is left out, because it runs the graph.
@@ -421,7 +429,7 @@ def call_on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> U
 
 
 def surround_use_while_compiling(using: Callable[[], AbstractContextManager[None]], *, loads: bool) -> None:
-    """Enters ``using()`` around the compiler's use of the GPU. (2.11, 2.13)
+    """Enters ``using()`` around the compiler's use of the GPU. (torch 2.11, 2.13)
 
     The compiler benchmarks kernels and their configurations on it, and loads Triton kernels, which counts if ``loads``.
     """
@@ -451,35 +459,44 @@ def _surround(owner: Any, name: str, using: Callable[[], AbstractContextManager[
 
 
 def searches() -> bool:
-    """Whether the compiler benchmarks candidates in every mode, which an environment variable may set. (2.11, 2.13)"""
+    """Whether the compiler benchmarks candidates in every mode, which an environment variable may set.
+
+    (torch 2.11, 2.13)
+    """
     from torch._inductor import config
 
     return bool(config.max_autotune or config.max_autotune_gemm)
 
 
 def benchmarks_elsewhere() -> bool:
-    """Whether the compiler benchmarks in other processes, where its use of the GPU is not observable. (2.11, 2.13)"""
+    """Whether the compiler benchmarks in other processes, where its use of the GPU is not observable.
+
+    (torch 2.11, 2.13)
+    """
     from torch._inductor import config
 
     return bool(config.autotune_in_subproc)
 
 
 def list_options_of_mode(mode: str, dynamic: bool | None) -> dict[str, Any]:
-    """The options of Inductor that a mode of ``torch.compile`` stands for. (2.9, 2.11, 2.13, 2.15)"""
+    """The options of Inductor that a mode of ``torch.compile`` stands for. (torch 2.9, 2.11, 2.13, 2.15)"""
     from torch._inductor import list_mode_options
 
     return dict(list_mode_options(mode, dynamic))
 
 
 def count_compiled_graphs() -> int:
-    """The number of graphs that this process compiled, those left out that came from a cache. (2.13)"""
+    """The number of graphs that this process compiled, those left out that came from a cache. (torch 2.13)"""
     utils = sys.modules.get("torch._dynamo.utils")
     times = getattr(utils, "compilation_time_metrics", {})
     return len(times.get("fx_codegen_and_compile", ()))
 
 
 def count_graph_breaks() -> tuple[str, ...]:
-    """Dynamo's reason of each graph break of this process; none before the compiler is imported. (2.9, 2.13, 2.15)"""
+    """Dynamo's reason of each graph break of this process; none before the compiler is imported.
+
+    (torch 2.9, 2.13, 2.15)
+    """
     utils = sys.modules.get("torch._dynamo.utils")
     counted = utils.counters["graph_break"] if utils is not None else {}
     return tuple(reason for reason, count in counted.items() for _ in range(count))

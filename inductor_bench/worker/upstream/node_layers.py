@@ -18,7 +18,7 @@ from ...source.layers import LAYERS
 
 
 def note_layers(debug: Any) -> Callable[[], None]:
-    """Adds the note to what ``torch._inductor.debug`` says of each compiled graph; returns the undoing. (2.13)
+    """Adds the note to what ``torch._inductor.debug`` says of each compiled graph; returns the undoing. (torch 2.13)
 
     Without the names that this needs, and after any error, there is no note.
     """
@@ -45,7 +45,9 @@ _NOTE_CALL = "set_kernel_post_grad_provenance_tracing"
 
 
 def note_all_nodes(triton: Any) -> Callable[[], None]:
-    """Makes torch note the nodes of the Triton kernels of which it notes none, and of the sums after them. (2.11, 2.13)
+    """Makes torch note the nodes of the Triton kernels of which it notes none, and of the sums after them.
+
+    (torch 2.11, 2.13)
 
     A kernel that reduces rows and columns at once (``mix_order_reduction``) has no handle. The wrapper itself then sums
     its partial results; each sum gets a handle, too, by the name of its buffer. Of a kernel for several operations
@@ -113,7 +115,7 @@ class _LastSum:
         self.origins = [exact] if exact is not None else list(whole.origins)
 
     def get_stack_traces(self) -> list[str]:
-        """Where the program computes it."""
+        """The stack traces of the program's lines that compute the kernel."""
         return [trace for trace in (node.meta.get("stack_trace") for node in self.origins) if trace]
 
 

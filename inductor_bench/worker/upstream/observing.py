@@ -34,7 +34,7 @@ Undo = Callable[[], None]
 
 
 def call_on_frame(note: OnFrame) -> Undo:
-    """Calls ``note`` at each compilation of a frame, with its id, the frame, and the frame that called it. (2.13)
+    """Calls ``note`` at each compilation of a frame, with its id, the frame, and the frame that called it. (torch 2.13)
 
     The id is Dynamo's: the frame's number and that of the compilation, ``0/1``.
     """
@@ -135,7 +135,7 @@ class GraphFacts:
 
 
 def surround_graph_calls(make: Callable[[Call], Call]) -> Undo:
-    """Replaces the call of compiled graphs by ``make(call)``; returns the undoing. (2.9, 2.11, 2.13, 2.15)
+    """Replaces the call of compiled graphs by ``make(call)``; returns the undoing. (torch 2.9, 2.11, 2.13, 2.15)
 
     Every call passes through the class, also the replay of a CUDA graph.
     """
@@ -145,7 +145,7 @@ def surround_graph_calls(make: Callable[[Call], Call]) -> Undo:
 
 
 def describe_graph(compiled: Any) -> GraphFacts:
-    """The facts of a ``CompiledFxGraph``. (2.9, 2.11, 2.13, 2.15)"""
+    """The facts of a ``CompiledFxGraph``. (torch 2.9, 2.11, 2.13, 2.15)"""
     from torch._inductor.codecache import get_path
 
     options = getattr(compiled, "fx_kwargs", None) or {}
@@ -215,7 +215,7 @@ def call_on_cuda_graphs(
 
 
 def call_on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
-    """Calls ``stepped`` with the optimizer after each of its steps. (2.9, 2.13)
+    """Calls ``stepped`` with the optimizer after each of its steps. (torch 2.9, 2.13)
 
     Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it. The first step imports
     it, where making the optimizer has not.
@@ -224,7 +224,7 @@ def call_on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
 
 
 def call_before_optimizer_steps(steps: Callable[[Any], None]) -> Undo:
-    """Calls ``steps`` with the optimizer before each of its steps; see :func:`call_on_optimizer_steps`. (2.13)"""
+    """Calls ``steps`` with the optimizer before each of its steps; see :func:`call_on_optimizer_steps`. (torch 2.13)"""
     return _hook_optimizers("register_optimizer_step_pre_hook", steps)
 
 
@@ -241,7 +241,7 @@ def _hook_optimizers(register: str, called: Callable[[Any], None]) -> Undo:
 
 
 def describe_optimizer(optimizer: Any) -> ObservedOptimizer:
-    """What is to be known of an optimizer. (2.13)"""
+    """The class of an optimizer, its module, and whether each of its groups has ``fused=True``. (torch 2.13)"""
     kind = type(optimizer)
     groups = getattr(optimizer, "param_groups", None) or ()
     fused = [isinstance(group, dict) and group.get("fused") is True for group in groups]
@@ -249,7 +249,7 @@ def describe_optimizer(optimizer: Any) -> ObservedOptimizer:
 
 
 def call_on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:
-    """Calls ``stepped`` with the profiler before each of its steps. (2.9, 2.13, 2.15)"""
+    """Calls ``stepped`` with the profiler before each of its steps. (torch 2.9, 2.13, 2.15)"""
     from torch.profiler import profile
 
     def make(original: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -264,7 +264,9 @@ def call_on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:
 
 
 def surround_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> Undo:
-    """Calls ``begins`` before each profiler of this process prepares, and ``ends`` after its end. (2.9, 2.13, 2.15)
+    """Calls ``begins`` before each profiler of this process prepares, and ``ends`` after its end.
+
+    (torch 2.9, 2.13, 2.15)
 
     All interfaces of torch's profiler go through this class. The argument is the class's instance.
     """
@@ -311,7 +313,7 @@ def call_before_captures(begins: Callable[[], None]) -> Undo:
 
 
 def is_any_profiler_running() -> bool:
-    """Whether a profiler of any thread records. It is cheaper than asking torch's core. (2.9, 2.13, 2.15)"""
+    """Whether a profiler of any thread records. It is cheaper than asking torch's core. (torch 2.9, 2.13, 2.15)"""
     running: bool = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
     return running
 
@@ -326,7 +328,7 @@ def has_optimizer() -> bool:
 
 
 def find_device_in_use() -> str:
-    """The type of the accelerator that this process uses; empty if it uses only the CPU. (2.13)"""
+    """The type of the accelerator that this process uses; empty if it uses only the CPU. (torch 2.13)"""
     import torch
 
     for kind, device in DEVICES.items():
@@ -337,7 +339,7 @@ def find_device_in_use() -> str:
 
 
 def find_dynamo_switch() -> str:
-    """The variable or the setting that disables Dynamo now; empty if it is enabled or not imported. (2.13)"""
+    """The variable or the setting that disables Dynamo now; empty if it is enabled or not imported. (torch 2.13)"""
     config = sys.modules.get("torch._dynamo.config")
     if config is None or not config.disable:
         return ""
@@ -346,13 +348,16 @@ def find_dynamo_switch() -> str:
 
 
 def find_dynamo_stance() -> str:
-    """The stance of ``torch.compiler.set_stance``; empty if Dynamo is not imported. (2.13)"""
+    """The stance of ``torch.compiler.set_stance``; empty if Dynamo is not imported. (torch 2.13)"""
     stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     return str(getattr(stance, "stance", ""))
 
 
 def count_frames_of_dynamo() -> int | None:
-    """The number of functions that reached Dynamo, also of those that it skips; ``None`` if it is unknown. (2.13)"""
+    """The number of functions that reached Dynamo, also of those that it skips; ``None`` if it is unknown.
+
+    (torch 2.13)
+    """
     if "torch._dynamo.convert_frame" not in sys.modules:
         return 0
     seen = getattr(getattr(sys.modules["torch._dynamo.convert_frame"], "input_codes", None), "seen", None)
@@ -363,7 +368,10 @@ def count_frames_of_dynamo() -> int | None:
 
 
 def set_options(values: Mapping[str, object]) -> Undo:
-    """Sets options of Inductor by their names, such as ``cpp.enable_kernel_profile``. Others are left out. (2.13)"""
+    """Sets options of Inductor by their names, such as ``cpp.enable_kernel_profile``. Others are left out.
+
+    (torch 2.13)
+    """
     from torch._inductor import config
 
     known = {name: value for name, value in values.items() if name in config.get_config_copy()}
@@ -378,7 +386,7 @@ def set_options(values: Mapping[str, object]) -> Undo:
 
 
 def trace_compilations(folder: str) -> Undo:
-    """Writes the structured trace of this process into a folder, as ``TORCH_TRACE`` does from the start. (2.13)
+    """Writes the structured trace of this process into a folder, as ``TORCH_TRACE`` does. (torch 2.13)
 
     Texts that torch has numbered before are written first, because it writes each of them once.
     """
@@ -406,7 +414,7 @@ def _same(numbered: tuple[str, int]) -> tuple[str, int]:
 
 
 def print_no_paths() -> Undo:
-    """Keeps Inductor from printing the path of each module, as it does with ``benchmark_kernel``. (2.13)"""
+    """Keeps Inductor from printing the path of each module, as it does with ``benchmark_kernel``. (torch 2.13)"""
     from torch._inductor import graph
 
     before = vars(graph).get("print")
@@ -422,14 +430,14 @@ def print_no_paths() -> Undo:
 
 
 def list_loaded_modules() -> dict[str, ModuleType]:
-    """The modules that Inductor has loaded in this process, by their real paths. (2.13)"""
+    """The modules that Inductor has loaded in this process, by their real paths. (torch 2.13)"""
     codecache = sys.modules.get("torch._inductor.codecache")
     modules = list(getattr(getattr(codecache, "PyCodeCache", None), "modules", ()))
     return {os.path.realpath(one.__file__): one for one in modules if getattr(one, "__file__", None)}
 
 
 def cache_folder() -> str:
-    """The folder in which Inductor keeps what this process compiles. (2.13)"""
+    """The folder in which Inductor keeps what this process compiles. (torch 2.13)"""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return str(cache_dir())
@@ -506,7 +514,10 @@ def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaun
 
 
 def no_dispatch() -> contextlib.AbstractContextManager[Any]:
-    """Bypasses all dispatch modes for this thread's operators, which is cheaper than a pass through a mode. (2.13)"""
+    """Bypasses all dispatch modes for this thread's operators, which is cheaper than a pass through a mode.
+
+    (torch 2.13)
+    """
     import torch
 
     guard: contextlib.AbstractContextManager[Any] = torch._C._DisableTorchDispatch()

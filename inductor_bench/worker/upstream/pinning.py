@@ -37,7 +37,7 @@ def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
 
     ``precompile`` gets the autotuner and the original. It is not called in a compile worker, whose results have no
     launchers; there a failure of the adjusted configurations is repeated with ``autotuner.configs`` as ``made`` left
-    them in ``fallback_configs``. (2.11, 2.13)
+    them in ``fallback_configs``. (torch 2.11, 2.13)
     """
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -82,7 +82,7 @@ FALLBACK = "inductor_bench_fallback_configs"
 
 
 def make_kernel_key(autotuner: Any) -> tuple[str, str]:
-    """The key and the types of a kernel; see ``source.calls``. (2.11, 2.13)"""
+    """The key and the types of a kernel; see ``source.calls``. (torch 2.11, 2.13)"""
     key = lookup_key(str(autotuner.size_hints), autotuner.fn.src)
     return key, format_types({str(name): str(kind) for name, kind in autotuner.triton_meta["signature"].items()})
 
@@ -105,7 +105,7 @@ def set_config_values(config: Any, values: Config) -> Any:
 
 
 def settle(config: Any) -> None:
-    """Marks a configuration, so that neither coordinate descent nor another search begins from it. (2.11, 2.13)
+    """Marks a configuration, so that neither coordinate descent nor another search begins from it. (torch 2.11, 2.13)
 
     A configuration from a compile worker has lost its marks, which its pickled form lacks. (Triton 3.6)
     """
@@ -113,19 +113,19 @@ def settle(config: Any) -> None:
 
 
 def _searches(autotuner: Any) -> bool:
-    """Whether Inductor goes on searching from the kernel's best configuration. (2.11, 2.13)"""
+    """Whether Inductor goes on searching from the kernel's best configuration. (torch 2.11, 2.13)"""
     return any(autotuner.inductor_meta.get(name) for name in ("coordinate_descent_tuning", "combo_tuning_groups"))
 
 
 def compile_launcher(autotuner: Any, config: Any) -> Any:
-    """Compiles a configuration in this process; returns its launcher. (2.11, 2.13)"""
+    """Compiles a configuration in this process; returns its launcher. (torch 2.11, 2.13)"""
     if autotuner.fn.fn is None:  # it was compiled in another process
         autotuner.fn = autotuner._reload_kernel().fn
     return make_launcher(autotuner, autotuner._precompile_config(config))
 
 
 def make_launcher(autotuner: Any, result: Any) -> Any:
-    """The launcher of a compiled configuration, on the kernel's device. (2.11, 2.13)"""
+    """The launcher of a compiled configuration, on the kernel's device. (torch 2.11, 2.13)"""
     from torch._dynamo.device_interface import DeviceGuard
 
     with DeviceGuard(autotuner.get_device_interface(), autotuner.triton_meta["device"]):
@@ -133,15 +133,15 @@ def make_launcher(autotuner: Any, result: Any) -> Any:
 
 
 def find_launchers(autotuner: Any, values: Config) -> list[Any]:
-    """The launchers of a kernel with these values; several differ in other constants. (2.11, 2.13)"""
+    """The launchers of a kernel with these values; several differ in other constants. (torch 2.11, 2.13)"""
     return [launcher for launcher in autotuner.launchers if read_config_values(launcher.config) == values]
 
 
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
-    """The launcher of a configuration, which is compiled if the kernel has none. (2.11, 2.13)
+    """The launcher of a configuration, which is compiled if the kernel has none. (torch 2.11, 2.13)
 
     With ``keep``, Inductor keeps the kernel's own launchers. It may search from one of them, or unload those that it
-    does not choose (2.13). Then another launcher is compiled.
+    does not choose (torch 2.13). Then another launcher is compiled.
     """
     found = find_launchers(autotuner, values)
     if not found or (keep and (_searches(autotuner) or len(autotuner.launchers) > 1)):
@@ -153,7 +153,8 @@ def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
 def take_config(autotuner: Any, other: Any) -> None:
     """Makes a kernel launch the configuration that another kernel has chosen.
 
-    If that one has chosen none yet, or it does not compile for this kernel, the kernel chooses by itself. (2.11, 2.13)
+    If that one has chosen none yet, or it does not compile for this kernel, the kernel chooses by itself.
+    (torch 2.11, 2.13)
     """
     if autotuner is other or len(other.launchers) != 1 or not autotuner.launchers:
         return
@@ -167,7 +168,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
     """Makes the Triton kernels of a loaded module run in these configurations, whatever Inductor would choose.
 
     A kernel in whose configuration it does not compile here keeps its own. If several of its launchers have these
-    values, they differ in other constants, and Inductor chooses among them. (2.11, 2.13)
+    values, they differ in other constants, and Inductor chooses among them. (torch 2.11, 2.13)
 
     Args:
         namespace: the variables of the module.
@@ -189,7 +190,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
 
 
 def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
-    """Makes a kernel launch these from now on. (2.11, 2.13)"""
+    """Makes a kernel launch these from now on. (torch 2.11, 2.13)"""
     autotuner.launchers = launchers
     if hasattr(autotuner, "_cached_launcher"):
         autotuner._cached_launcher = None
@@ -198,7 +199,7 @@ def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 def distinguish_caches(codecache: Any, digest: str) -> None:
     """Makes compiled code with other pins another entry of Inductor's caches; ``codecache`` is torch's module.
 
-    The keys are hashes of all attributes of these details. (2.11, 2.13, 2.15)
+    The keys are hashes of all attributes of these details. (torch 2.11, 2.13, 2.15)
     """
     original: Callable[..., None] = codecache.FxGraphHashDetails.__init__
 
@@ -213,7 +214,7 @@ def distinguish_caches(codecache: Any, digest: str) -> None:
 def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str], Any]) -> None:
     """Calls ``compile_with(original, compiler, types, source)`` instead of each C++ kernel's compilation.
 
-    (2.11, 2.13)
+    (torch 2.11, 2.13)
     """
     from torch._inductor.async_compile import AsyncCompile
 
@@ -229,7 +230,7 @@ def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str],
 def adjust_triton_sources(compile_with: Callable[[CompileSource, str, str], Any]) -> None:
     """Calls ``compile_with(compile_source, name, source)`` instead of each Triton kernel's compilation.
 
-    A module that comes from Inductor's caches compiles its kernels so, too. (2.11, 2.13)
+    A module that comes from Inductor's caches compiles its kernels so, too. (torch 2.11, 2.13)
     """
     from torch._inductor.async_compile import AsyncCompile
 
@@ -246,7 +247,7 @@ def adjust_triton_sources(compile_with: Callable[[CompileSource, str, str], Any]
 
 
 def compile_cpp_call(types: Sequence[str], source: str) -> Callable[..., Any]:
-    """Compiles C++ text to a function that takes tensors. (2.11, 2.13)"""
+    """Compiles C++ text to a function that takes tensors. (torch 2.11, 2.13)"""
     from torch._inductor.async_compile import AsyncCompile
 
     compiled: Callable[..., Any] = find_result(AsyncCompile().cpp_pybinding([*types], source))
@@ -286,7 +287,7 @@ def later(result: Callable[[], Any], future: Any = None) -> Any:
         result: makes it.
         future: the work in another process that it needs, if any.
     """
-    from torch._inductor.async_compile import get_compile_threads  # (2.11, 2.13)
+    from torch._inductor.async_compile import get_compile_threads  # (torch 2.11, 2.13)
     from torch._inductor.codecache import LambdaFuture
 
     class Later(LambdaFuture):
@@ -303,7 +304,7 @@ def find_result(compiled: Any) -> Any:
 
 @contextlib.contextmanager
 def compiled_with(options: Config) -> Iterator[None]:
-    """Compiles in the block with other settings of Inductor. (2.11, 2.13)"""
+    """Compiles in the block with other settings of Inductor. (torch 2.11, 2.13)"""
     from torch._inductor import config
 
     with config.patch(options):
@@ -527,7 +528,7 @@ def _adjust_lowering(operator: str, original: Callable[..., Any], lower: Lower) 
 def adjust_compilation(compile_fx: Any, compile_with: Callable[[Any, Callable[[], Any]], Any]) -> None:
     """Calls ``compile_with(graph_module, compile_graph)`` instead of each graph's compilation.
 
-    ``compile_fx`` is torch's module. Compilation changes the graph of the module. (2.11, 2.13, 2.15)
+    ``compile_fx`` is torch's module. Compilation changes the graph of the module. (torch 2.11, 2.13, 2.15)
     """
     original = compile_fx.fx_codegen_and_compile
 

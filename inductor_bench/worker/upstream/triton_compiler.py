@@ -25,7 +25,10 @@ _RADIUS = 32  # number of powers of two; no block is as large
 
 
 def import_triton_compiler() -> bool:
-    """Imports what a process needs that only compiles Triton kernels; returns whether Triton is installed. (2.13)"""
+    """Imports what a process needs that only compiles Triton kernels; returns whether Triton is installed.
+
+    (torch 2.13)
+    """
     if importlib.util.find_spec("triton") is None:
         return False
     for name in ("triton", "torch._inductor.config", "torch._inductor.runtime.triton_helpers"):
@@ -46,7 +49,10 @@ def warm_compiler() -> None:
 
 
 def hash_compiler() -> None:
-    """Hashes Triton's files, which each process does before it compiles or loads its first kernel. (2.11, 2.13)"""
+    """Hashes Triton's files, which each process does before it compiles or loads its first kernel.
+
+    (torch 2.11, 2.13)
+    """
     with contextlib.suppress(ImportError, RuntimeError):  # Triton is not installed
         from torch._inductor.runtime.triton_compat import triton_key
 
@@ -95,7 +101,10 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
 
 
 def list_tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
-    """By field the values, in order, that Inductor's coordinate descent reaches from a configuration. (2.11, 2.13)"""
+    """By field the values, in order, that Inductor's coordinate descent reaches from a configuration.
+
+    (torch 2.11, 2.13)
+    """
     tuner = kernel.coordesc_tuner
     found = {}
     for field in tuner.tunable_fields:
@@ -123,7 +132,7 @@ def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
 
 
 def load_kernel(kernel: Any) -> None:
-    """Compiles a kernel for the present GPU, unless it is in Triton's cache, and loads it. (2.11, 2.13)
+    """Compiles a kernel for the present GPU, unless it is in Triton's cache, and loads it. (torch 2.11, 2.13)
 
     Raises:
         InductorBenchError: Triton fails, or a block needs more than the GPU has.

@@ -225,7 +225,7 @@ def _find_best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[
     configs = [side.kernel.tuning.best_config if side.kernel.tuning else side.kernel.config for side in sides]
     if configs == [side.kernel.config for side in sides]:
         return as_they_stand, failures
-    sides[0].session.progress.stage("timing the best of each in turn")
+    sides[0].session.progress.stage("timing the best config of each kernel in turn")
     return _try_race(sides, configs), failures
 
 

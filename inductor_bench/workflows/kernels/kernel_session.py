@@ -120,17 +120,17 @@ INSTALL_PATTERNS = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu
 """Glob patterns of the places where installers put Nsight Compute, other than the PATH."""
 
 NOT_FOUND = (
-    "Nsight Compute is not installed: install the nsight-compute package of the CUDA toolkit, or add ncu to PATH"
+    "Nsight Compute is not installed; install the nsight-compute package of the CUDA toolkit, or add ncu to PATH"
 )
 MACHINE_ERRORS = (
     (
         "ERR_NVGPUCTRPERM",
-        "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): run as root, or load the driver "
+        "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM); run as root, or load the driver "
         "with NVreg_RestrictProfilingToAdminUsers=0; a container needs --cap-add=SYS_ADMIN",
     ),
     (
         "LibraryNotLoaded|Failed to initialize the profiler",
-        "Nsight Compute cannot load the driver's profiler here ({}): that needs an ncu that the driver supports, and "
+        "Nsight Compute cannot load the driver's profiler here ({}); this needs an ncu that the driver supports, and "
         "a container or virtual machine that lets profilers through",
     ),
 )
@@ -173,7 +173,7 @@ class NsightCompute:
             return replace(kernel, counters=self.count(Path(kernel.file)))
         except NoCountersError as error:
             self.is_unavailable = True
-            return replace(kernel, no_counters=f"no counters for any kernel: {error.message}")
+            return replace(kernel, no_counters=f"no kernel has counters: {error.message}")
         except InductorBenchError as error:
             return replace(kernel, no_counters=f"no counters: {error.message}")
 
@@ -220,7 +220,7 @@ def _explain_failure(output: str, ended: ProcessResult) -> InductorBenchError:
         if match:
             return NoCountersError(why.format(match.group()))
     if ended.timed_out:
-        return InductorBenchError(f"Nsight Compute {ended.outcome}: give it more time with --timeout SECONDS")
+        return InductorBenchError(f"Nsight Compute {ended.outcome}; give it more time with --timeout SECONDS")
     errors = [error.strip() for error in _ERROR.findall(output) if not error.startswith(_PROGRAM_ERROR)]
     if errors:
         return InductorBenchError(f"Nsight Compute says: {errors[-1]}")
@@ -336,7 +336,7 @@ class KernelSession:
     def timing_workers(
         self, kernels: int, devices: Collection[str], *, library: bool = False
     ) -> list[Callable[[], Waiting[WorkerSession]]]:
-        """The workers that time, as the pipeline takes them: one for a CPU, and several that share a GPU.
+        """The timing workers, in the form that the pipeline needs: one for a CPU, and several that share a GPU.
 
         Args:
             kernels: the number of kernels.

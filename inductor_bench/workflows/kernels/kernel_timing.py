@@ -72,15 +72,15 @@ def _judge_device(kernel: MeasuredKernel) -> Iterator[str]:
     if "gaps" in kernel.method:
         yield "torch.profiler sees no kernels here, so the gap between two launches, up to 0.5 µs, is in every time"
     if kernel.shared_device:
-        yield f"{kernel.shared_device}: its times are mixed with these, so measure again when it is over"
+        yield f"{kernel.shared_device}: its work disturbs these times; measure again when it has ended"
     clock = kernel.clock
     if clock.throttled:
         at = f" to {clock.clock_mhz:,.0f} MHz" if clock.clock_mhz else ""
-        yield f"the GPU's clock was limited{at} by its {' and '.join(clock.throttled)}: a cooler GPU may be faster"
+        yield f"the GPU's clock was limited{at} by its {' and '.join(clock.throttled)}; a cooler GPU may be faster"
     change = clock.clock_change
     if change is not None and abs(change) > CLOCK_SPREAD:
         way = "rose" if change > 0 else "sank"
-        yield f"the GPU's clock {way} by {abs(change):.0%} from the cold to the warm times: measure again"
+        yield f"the GPU's clock {way} by {abs(change):.0%} from the cold to the warm times; measure again"
 
 
 def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
@@ -91,18 +91,18 @@ def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
         wide = (timing.high_s - timing.low_s) / timing.median_s if timing.median_s else 0.0
         if drift.sure:
             way = "rose" if drift.change > 0 else "sank"
-            yield f"the {state} time {way} by {abs(drift.change):.0%} while it was measured: measure again"
+            yield f"the {state} time {way} by {abs(drift.change):.0%} while it was measured; measure again"
         elif wide > SPREAD:
-            yield f"the {CONFIDENCE:.0%} interval of the {state} time is {wide:.0%} wide: measure again"
+            yield f"the {CONFIDENCE:.0%} interval of the {state} time is {wide:.0%} wide; measure again"
         elif timing.samples < FEWEST_SAMPLES:
-            yield f"the {state} time rests on {timing.samples} samples only: measure again to be sure"
+            yield f"the {state} time rests on {timing.samples} samples only; measure again to be sure"
 
 
-OF_A_BUSY_MACHINE = "says nothing about an idle one"
+OF_A_BUSY_MACHINE = "may differ on an idle machine"
 
 
 def find_doubt(method: str) -> str:
-    """Why the times of a method do not count, as the timer says; empty if they do."""
+    """The timer's reason why the times of a timing method are unreliable; empty if they are not."""
     return method.partition("unreliable: ")[2]
 
 
@@ -119,7 +119,7 @@ def list_busy_notes(axes: Mapping[str, Any], method: str, load: float, processor
     why = find_doubt(method)
     if not why and load > processors + BUSY_MARGIN:
         why = f"the machine is busy, load {load:.1f} on {processors} CPUs"
-    return [f"{why}: which {shared} won {OF_A_BUSY_MACHINE}"] if why and shared else []
+    return [f"{why}: the best {shared} {OF_A_BUSY_MACHINE}"] if why and shared else []
 
 
 def is_of_busy_machine(tuning: Tuning) -> bool:
@@ -348,7 +348,7 @@ def explain_untuned(
 ) -> MeasuredKernel | Failure:
     """The outcome of a kernel without a tuning: its measurement with an advice, or its failure."""
     if isinstance(why, BudgetSpentError):
-        return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; a larger --budget retunes it"))
+        return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; give a larger --budget"))
     return make_failure(file, why)
 
 

@@ -157,7 +157,7 @@ if found and found.origin:
 """A program that prints which torch and which Python it would run, without importing torch."""
 
 LOOK_S = 60.0
-"""Limit in seconds for it."""
+"""Seconds that the interpreter may take to tell its torch."""
 
 
 @contextlib.contextmanager

@@ -212,7 +212,7 @@ def describe_news(steps: Sequence[ObservedSteps], compiled: int) -> str:
     known = [f"{plural(compiled, 'graph')} compiled"] if compiled else []
     known += [f"at least {plural(count, 'step')}"] if count else []  # the file is not written at each step
     if furthest is not None and furthest.first_step_time_s is not None:
-        known.append(f"the first in {units.seconds(furthest.first_step_time_s)} with its compilation")
+        known.append(f"the first step took {units.seconds(furthest.first_step_time_s)} with its compilation")
     doing = {TIMING: "now timed", PROFILING: "now profiled", SAMPLING: "now sampled"}
     return ", ".join([*known, *(word for state, word in doing.items() if furthest and furthest.state == state)])
 

@@ -235,7 +235,7 @@ def format_command(words: Sequence[str]) -> str:
 # Runs a program once, and finds all modules that torch compiled in it.
 
 
-MEASURED = "the program's steps are measured, and it goes on: --stop would end it here"
+MEASURED = "the program's steps are measured, and the program goes on; with --stop it would end here"
 
 DEFAULT_BATCH_SIZE = 32
 """The batch size of a named model for which none is requested."""
@@ -532,11 +532,11 @@ def explain_missing_python(
     if not ended.ok and (request.kind == COMMAND or ended.tail().strip()):
         return None
     if request.kind == COMMAND:
-        message = "the command started no Python that can be observed"
-        hint = f"name one, without -I, -E and -S: {format_command(['python', 'train.py'])}"
+        message = "the command started no Python that this tool can observe"
+        hint = f"name a Python in the command, without -I, -E and -S: {format_command(['python', 'train.py'])}"
     else:
-        message = f"{python} started no Python that can be observed"
-        hint = f"{ANOTHER_PYTHON} PATH: one that runs without -I, -E and -S"
+        message = f"{python} did not load this tool's hook, so the program was not observed"
+        hint = f"{ANOTHER_PYTHON} PATH, and name a Python that runs without -I, -E and -S"
     return Failure("capture", NO_PYTHON, message, hint, ended.tail(), request.target)
 
 

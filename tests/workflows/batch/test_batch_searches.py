@@ -48,7 +48,10 @@ def test_each_model_is_measured_and_then_searched(tmp_path: Path) -> None:
 def test_a_result_that_was_not_run_from_the_start_is_no_failure_and_says_so(tmp_path: Path) -> None:
     listener = Listener()
     assert statuses(run(tmp_path, "unconfirmed", listener, search=SEARCH)) == {"unconfirmed": "done"}
-    assert any("with 2 settings, not yet run from the program's start" in note for note in listener.notes)
+    assert any(
+        "with 2 settings, not yet confirmed in new processes that start with the settings" in note
+        for note in listener.notes
+    )
 
 
 def test_what_was_searched_is_not_searched_again(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_each_class_gets_the_inputs_of_its_kind(name: str, expected: dict[str, t
     ("name", "message", "hint"),
     [
         ("BertForMaskedML", "transformers has no model BertForMaskedML", "near names: BertForMaskedLM"),
-        ("WhisperForConditionalGeneration", "takes input_features, of which no example is known", "factory"),
+        ("WhisperForConditionalGeneration", "takes input_features, and this tool knows no example", "factory"),
     ],
 )
 def test_what_cannot_be_built_is_said(name: str, message: str, hint: str) -> None:

@@ -87,7 +87,7 @@ def test_a_program_of_too_few_steps_fails_and_says_how_many_there_were(tmp_path:
     (failure,) = done.record["failures"]
     assert done.code == 1 and "none of its 3 steps was profiled" in failure["message"]
     assert "--skip 0 --steps 1" in failure["hint"]
-    why = "a profile needs 7 steps after the last that compiles, and there were 3: run 4 more"
+    why = "a profile needs 7 steps after the last step that compiles, and there were 3; run 4 more steps"
     assert f"not profiled ({why}); nothing is compiled: torch.compile is never called" in in_one_line(done.stdout)
 
 

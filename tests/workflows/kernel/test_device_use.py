@@ -94,7 +94,7 @@ def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -
     assert outcome.kernels[0].shared_device == "" and outcome.kernels[0].advice == ()
     for kernel in outcome.kernels[1:]:
         assert kernel.shared_device.endswith("97% busy")
-        assert any("97% busy: its times are mixed with these" in advice for advice in kernel.advice)
+        assert any("97% busy: its work disturbs these times" in advice for advice in kernel.advice)
 
 
 @pytest.mark.parametrize(("clocks", "kept"), [((1400.0, 1700.0), 1700.0), ((1400.0, 1300.0), 1400.0)])

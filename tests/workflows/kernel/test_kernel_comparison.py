@@ -123,7 +123,7 @@ def test_code_and_config_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (configs(same), same.verdict) == ((0, 0), "same")
     assert (
         explain_difference(standing, same)
-        == "the config makes the difference: in the same config both take equally long"
+        == "the config makes the difference: in the same config both kernels take equally long"
     )
     assert found.notes == () and found.best_of_each is None and found.second.cold.median_s == standing.second_s
 
@@ -210,14 +210,26 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
 @pytest.mark.parametrize(
     ("whole", "code", "words"),
     [
-        ((0.6, "faster"), (1.0, "same"), "the config makes the difference: in the same config both take equally long"),
+        (
+            (0.6, "faster"),
+            (1.0, "same"),
+            "the config makes the difference: in the same config both kernels take equally long",
+        ),
         ((0.6, "faster"), (0.95, "faster"), "most of the difference is the config"),
         ((0.6, "faster"), (0.62, "faster"), "most of the difference is the code"),
         ((0.5, "faster"), (0.7071, "faster"), "50% of the difference is the code, the rest is the config"),
-        ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config the second is slower"),
+        (
+            (0.6, "faster"),
+            (1.2, "slower"),
+            "the config makes the difference: in the same config the second kernel is slower",
+        ),
         ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and the config reduces it"),
         ((1.4, "slower"), (1.02, "slower"), "most of the difference is the config"),
-        ((1.0, "same"), (0.8, "faster"), "in the same config the second is faster; its different config cancels this"),
+        (
+            (1.0, "same"),
+            (0.8, "faster"),
+            "in the same config the second kernel is faster, but its different config cancels this",
+        ),
         ((1.0, "same"), (1.0, "same"), ""),
         ((0.98, "undecided"), (0.8, "faster"), ""),
     ],

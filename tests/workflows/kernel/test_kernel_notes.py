@@ -57,9 +57,9 @@ def test_one_thing_is_said_of_what_is_wrong(measured: MeasuredKernel, why: str) 
 def test_a_busy_machine_is_said_to_decide_on_threads() -> None:
     assert list_busy_notes(AXES, IDLE, load=2.4, processors=2) == []
     (note,) = list_busy_notes(AXES, IDLE, load=3.3, processors=2)
-    assert "load 3.3 on 2 CPUs: which threads and schedule won says nothing about an idle one" in note
+    assert "load 3.3 on 2 CPUs: the best threads and schedule may differ on an idle machine" in note
     (note,) = list_busy_notes(AXES, f"{IDLE}; unreliable: the machine is busy, threads waited", load=0.1, processors=2)
-    assert note.startswith("the machine is busy, threads waited: which threads")
+    assert note.startswith("the machine is busy, threads waited: the best threads")
     assert list_busy_notes({"flags": AXES["flags"]}, IDLE, load=9.0, processors=2) == []
 
 

@@ -57,7 +57,7 @@ def compare(rounds: int = 2, target: str = "train.py", **options: object) -> mod
 
 def test_rows_take_turns_and_each_is_as_often_early_as_late() -> None:
     rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune")]
-    names = [place.name for place in ModeTurns(rows, 3, lambda: True).places()]
+    names = [place.name for place in ModeTurns(rows, 3, lambda: True).turns()]
     there = ["default", "eager", "max-autotune"]
     assert names == [*there, *reversed(there), *there]
 
@@ -66,8 +66,8 @@ def test_eager_waits_for_the_first_row_that_is_measured() -> None:
     rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune"), ModeSet("reduce-overhead")]
     known = iter([False, True, True])
     there = ["default", "max-autotune", "eager", "reduce-overhead"]
-    assert [place.name for place in ModeTurns(rows, 2, lambda: next(known)).places()] == [*there, *reversed(there)]
-    never = [place.name for place in ModeTurns(rows, 1, lambda: False).places()]
+    assert [place.name for place in ModeTurns(rows, 2, lambda: next(known)).turns()] == [*there, *reversed(there)]
+    never = [place.name for place in ModeTurns(rows, 1, lambda: False).turns()]
     assert never == ["default", "max-autotune", "reduce-overhead", "eager"]
 
 
@@ -104,7 +104,9 @@ def test_the_same_command_runs_nothing_again_and_others_are_refused(
 def test_an_interpreter_that_is_no_python_is_named(ran: list[tuple[str, int]]) -> None:
     eager, *compiled = compare(rounds=1, python="true").comparison.rows
     assert eager.failure is not None and eager.failure.kind == NOT_TIMED
-    assert {row.failure.message for row in compiled if row.failure} == {"true started no Python that can be observed"}
+    assert {row.failure.message for row in compiled if row.failure} == {
+        "true did not load this tool's hook, so the program was not observed"
+    }
 
 
 def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:

@@ -143,11 +143,11 @@ def test_a_result_that_was_not_run_from_the_start_says_so_and_a_longer_command_r
 ) -> None:
     monkeypatch.setattr(search_rounds, "FROM_START", ())
     program.start_s, program.compile_s, program.cached, program.check_s = 14.0, 40.0, 0.04, 4.0
-    place, caveat = run / "optimized", "not yet run from the program's start"
+    place, caveat = run / "optimized", "not yet confirmed in new processes that start with the settings"
     assert main(["optimize", str(run), "--budget", "230s"]) == 5
     shown = capsys.readouterr().out
     assert caveat in shown.partition("\n\n")[2].partition("\n\n")[0].replace("\n", " ")
-    assert "runs the result from the program's start" in shown
+    assert "checks the result in new processes that start with the settings" in shown
     assert all(caveat in (place / name).read_text() for name in ("README.md", "apply.py"))
     first = [plan.name for plan in program.asked]
     assert main(["optimize", str(run), "--budget", "230s", "--format", "json", "-q"]) == 5

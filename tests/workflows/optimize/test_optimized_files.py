@@ -340,5 +340,7 @@ def test_the_page_and_the_module_say_what_the_first_line_of_the_screen_says(tmp_
     assert f"{said}." in write_apply_module(found, [FUSED])
     open_result = replace(found, winner=replace(found.winner, alone=None, from_start=NOT_YET))
     assert (
-        write_readme(open_result, [FUSED], tmp_path).splitlines()[2].endswith("not yet run from the program's start.")
+        write_readme(open_result, [FUSED], tmp_path)
+        .splitlines()[2]
+        .endswith("not yet confirmed in new processes that start with the settings.")
     )

@@ -37,7 +37,7 @@ COARSE_SETTINGS = ("tf32", "precision", "reduction")
 
 
 class GraphCheck:
-    """The comparison of the variants of one graph with the inputs of one call."""
+    """Compares the variants of a graph, with the inputs of one call."""
 
     def __init__(self, turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> None:
         self._turns, self._graph, self._arguments = turns, graph, [*arguments, *graph.state]
@@ -104,7 +104,7 @@ class GraphCheck:
         return any(torch.equal(one, two) and not torch.equal(one, other) for one, two, other in tensors)
 
     def _argument(self, place: int, leaves: dict[int, Any], coarsest: float | None) -> Any:
-        """An input: the program's memory without its history, or a copy where the history or the memory matters."""
+        """An input apart from autograd's graph, in the program's memory; a copy if it is rounded or not a leaf."""
         value = self._arguments[place]
         if not isinstance(value, torch.Tensor):
             return value

@@ -32,7 +32,7 @@ class GradientNotes:
         return len(self.digests) >= self._steps
 
     def listen(self) -> None:
-        """Begins to note; ``torch`` has been imported. (2.9, 2.13)"""
+        """Begins to note; ``torch`` has been imported. (torch 2.9, 2.13)"""
         if not self._steps:
             return
         import torch

@@ -104,7 +104,7 @@ class _SwappedFunction:
         self._name = f"__inductor_bench_call_{next(_numbers)}__"
         self._calling = _make_calling_code(self._name, own)
 
-    def make(self) -> Undo:
+    def apply(self) -> Undo:
         """Makes the function call what is compiled."""
         self._function.__globals__[self._name] = self.compiled
         self._function.__code__ = self._calling
@@ -223,7 +223,7 @@ class OwnFunctions:
                 usual = [one for one in functions if not one.__code__.co_flags & _KINDS]
                 self._found[place] = [_SwappedFunction(one, self._variants, self._number) for one in usual]
 
-    def make(self) -> Undo:
+    def apply(self) -> Undo:
         """Makes the program call what is compiled; gives the variant up if a function is missing, or is not called."""
         self.find()
         missing = next((place for place in self._places if not self._found[place]), "")
@@ -231,7 +231,7 @@ class OwnFunctions:
             name = missing.rsplit(":", 1)[-1]
             self._variants.give_up(self._number, f"the program has no function {name} that can be compiled")
             return lambda: None
-        undoings = [one.make() for place in self._places for one in self._found[place]]
+        undoings = [one.apply() for place in self._places for one in self._found[place]]
         undoings += [self._override(one) for one in self._optimizers()]
 
         def undo() -> None:

@@ -131,7 +131,7 @@ class ProcessVariants:
     folder: Path
     turns: Turns
     gradients: GradientNotes
-    held: HeldSettings | None  # of a variant that holds from the start
+    held: HeldSettings | None  # of a variant that is on from the first step
 
     def install(self, torch: ModuleType) -> None:
         """Begins; torch has been imported, and neither its compiler nor the program has run."""
@@ -173,14 +173,14 @@ def install(torch: ModuleType) -> None:
 
 
 def change_dynamo(config: Any) -> None:
-    """Changes Dynamo's options, if a variant holds from the start; ``config`` has just been imported."""
+    """Changes Dynamo's options, if a variant is on from the first step; ``config`` has just been imported."""
     held = process_variants().held
     if held is not None:
         held.change_dynamo(config)
 
 
 def change_loaders(module: Any) -> None:
-    """Changes the arguments of DataLoaders, if a variant holds from the start; their module has been imported."""
+    """Changes the arguments of DataLoaders, if a variant is on from the first step; their module has been imported."""
     held = process_variants().held
     if held is not None:
         held.change_loaders(module)

@@ -21,18 +21,18 @@ Values = dict[str, Any]
 class SettingChange(Protocol):
     """A change of the process that can be made and undone between two steps."""
 
-    def make(self) -> Undo:
+    def apply(self) -> Undo:
         """Makes the change; returns what undoes it."""
 
 
 @dataclass(frozen=True)
 class TorchChange:
-    """A setting of torch."""
+    """A change of an attribute of torch, or of what a function ``set_…`` of torch sets."""
 
     path: str
     value: Any
 
-    def make(self) -> Undo:
+    def apply(self) -> Undo:
         before = upstream.read_setting(self.path)
         upstream.write_setting(self.path, self.value)
         return lambda: upstream.write_setting(self.path, before)
@@ -40,11 +40,11 @@ class TorchChange:
 
 @dataclass(frozen=True)
 class AttentionChange:
-    """The backends of scaled_dot_product_attention."""
+    """A change of the backends that scaled_dot_product_attention may use."""
 
     names: tuple[str, ...]
 
-    def make(self) -> Undo:
+    def apply(self) -> Undo:
         before = upstream.read_attention()
         upstream.write_attention(upstream.make_attention_context(self.names))
         return lambda: upstream.write_attention(before)
@@ -92,7 +92,7 @@ def why_not(optimizer: Any, flags: Values) -> str:
 
     name = type(optimizer).__name__
     if not type(optimizer).__module__.startswith("torch.optim"):
-        return f"{name} is not one of torch.optim"
+        return f"{name} is no class of torch.optim"
     if flags.get(COMPILED) and name in NOT_COMPILED:
         return f"torch does not compile the step of {name}"
     missing = [flag for flag in flags if flag not in optimizer.defaults and flag != COMPILED]
@@ -136,7 +136,7 @@ class OptimizerChange:
         """Whether an optimizer can be changed so."""
         return not why_not(optimizer, self.flags)
 
-    def make(self) -> Undo:
+    def apply(self) -> Undo:
         undoings = [_change_optimizer(one, self.flags) for one in self.optimizers if self.suits(one)]
 
         def undo() -> None:
@@ -290,7 +290,7 @@ def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *,
         elif switch.kind == FUNCTION:
             made.functions = (*made.functions, switch.setting)
         elif alternates:
-            made.refuse(f"{switch.setting}: it holds from the start of a process only")
+            made.refuse(f"{switch.setting}: it can be set only when a process starts")
         if switch.kind in ALTERNATING:
             made.applied.append(name_of(switch))
     if flags:
@@ -316,7 +316,7 @@ def try_changes(settings: VariantSettings) -> None:
     for change in settings.changes:
         name = change.path if isinstance(change, TorchChange) else "attention"
         try:
-            guarded = upstream.is_guarded(change.make)
+            guarded = upstream.is_guarded(change.apply)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             settings.refuse(f"{name}: {error}")
             continue
@@ -330,7 +330,7 @@ def try_changes(settings: VariantSettings) -> None:
 
 def make_all(changes: Iterable[SettingChange]) -> Undo:
     """Makes changes; returns what undoes them in the opposite order."""
-    undoings = [change.make() for change in changes]
+    undoings = [change.apply() for change in changes]
 
     def undo() -> None:
         for one in reversed(undoings):

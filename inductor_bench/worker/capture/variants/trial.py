@@ -47,7 +47,7 @@ SAVE_S = 5.0
 
 @dataclass(frozen=True)
 class Turn:
-    """One step of the schedule."""
+    """The variant that one step runs, and whether the step is timed."""
 
     variant: int
     is_timed: bool

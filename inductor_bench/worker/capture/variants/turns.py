@@ -115,7 +115,7 @@ class Turns:
         return [one for one in self.settings[1:] if not one.failure and one.number not in differing]
 
     def hold(self) -> None:
-        """Makes the variant that holds from the start the active one; its optimizer flags wait for optimizers."""
+        """Makes the variant that is on from the first step the active one; its optimizer flags wait for optimizers."""
         optimizer = self.settings[self.held].optimizer
         if optimizer:
             self.optimizers.held = optimizer.flags
@@ -138,12 +138,12 @@ class Turns:
 
     def _change_step(self, number: int) -> Undo:
         """Makes the changes that no compilation of the program's graphs sees: of optimizers and of functions."""
-        if self.held == number:  # what holds from the start stays
+        if self.held == number:  # what is on from the first step stays on
             return _undo_nothing
         optimizer = self.settings[number].optimizer
-        undo_flags = optimizer.make() if optimizer else _undo_nothing
+        undo_flags = optimizer.apply() if optimizer else _undo_nothing
         try:
-            undo_functions = self._owns[number].make()
+            undo_functions = self._owns[number].apply()
         except Exception:
             undo_flags()
             raise
@@ -161,14 +161,14 @@ class Turns:
             self._owns[self.held].override(optimizer)
 
     def _find_held(self) -> None:
-        """Compiles the functions of the variant that holds from the start, as soon as they are there."""
+        """Compiles the functions of the variant that is on from the first step, as soon as they are there."""
         owns = self._owns[self.held]
         if not self._waits_for_functions:
             return
         owns.find()
         if owns.are_found:
             self._waits_for_functions = False
-            owns.make()
+            owns.apply()
 
     def failed(self, number: int) -> bool:
         """Whether a variant was given up."""
@@ -268,7 +268,7 @@ class Turns:
         return self._dispatcher(graph)
 
     def _compile_held(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **more: Any) -> Any:
-        """Compiles a graph for the variant that holds from the start; for the original if that fails."""
+        """Compiles a graph for the variant that is on from the first step; for the original if that fails."""
         settings = self.settings[self.held]
         if self.held == ORIGINAL or settings.failure:
             return original(backend, module, inputs, **more)
