@@ -208,7 +208,7 @@ def read_kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s:
 
 
 def _multiplies_in_bfloat16(module: ModuleEvidence, device: Device, peaks: Peaks | None) -> bool:
-    """Whether the processor computes float32 products in bfloat16: only one that multiplies it natively does."""
+    """Whether the processor computes float32 matrix products in bfloat16: only one that multiplies it natively does."""
     return module.bf16 and device.runs_on_host and (peaks is None or "bfloat16" in peaks.matmul_flops)
 
 

@@ -273,7 +273,7 @@ def _find_peaks(model: ModelResult) -> Peaks | None:
 
 
 def _list_kernels(model: ModelResult) -> Iterator[tuple[KernelResult, bool]]:
-    """The kernels, each with whether float32 products of its graph may use TF32."""
+    """The kernels, each with whether float32 matrix products of its graph may use TF32."""
     tf32 = {module.label: module.tf32 for module in model.outline.modules} if model.outline is not None else {}
     for graph in model.graphs:
         yield from ((kernel, tf32.get(graph.label, False)) for kernel in graph.kernels)

@@ -293,7 +293,7 @@ def _compute_config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]],
 
 
 def has_other_precision(a: SideKernel, b: SideKernel) -> bool:
-    """Whether both compute products of float32, each in another type."""
+    """Whether both compute matrix products of float32, each in another type."""
     return a.float32_products != b.float32_products and _multiplies_float32(a) and _multiplies_float32(b)
 
 

@@ -285,7 +285,7 @@ def _make_kernel(group: _Group, use: StepUse | None, context: _Context) -> Kerne
 
 
 def _find_product_type(group: _Group, context: _Context) -> str | None:
-    """The type that a group's products are computed in."""
+    """The type that a group's matrix products are computed in."""
     if group.dtype != "float32":
         return group.dtype
     if context.facts.tf32 or group.category in context.in_tf32:

@@ -120,7 +120,7 @@ _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
 
 
 class GraphName(NamedTuple):
-    """The name of a compiled graph. ``slug`` is ``None`` where no file describes it; the rest as in ``Part``."""
+    """The name of a compiled graph. ``slug`` is ``None`` if no file describes it; the rest as in ``Part``."""
 
     label: str
     slug: str | None
@@ -377,7 +377,7 @@ CERTAIN = 2.0
 
 
 def _list_sampled_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[HostStretch]:
-    """The idle time as the samples divide it; nothing where they are too few.
+    """The idle time as the samples divide it; nothing if they are too few.
 
     On a device the samples see all but the gaps between launched kernels. These keep the time that they have in the
     profile, if the samples leave about as much: they are the device's, and no profiler makes them longer.

@@ -180,7 +180,7 @@ class DescribedProcess:
 
 
 def _list_graphs(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
-    """The module of each graph of a process, by the graph's number, where its text can be read."""
+    """The module of each graph of a process, by the graph's number, if its text can be read."""
     known = {module.slug: module for module in evidence.modules}
     found = {}
     for number, slug in enumerate(observed.modules):
@@ -202,7 +202,7 @@ def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGrap
 
 
 def describe_process(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> DescribedProcess:
-    """The step of a process, with a ledger where its profile can be read."""
+    """The step of a process, with a ledger if its profile can be read."""
     seen = observed.steps
     level = level_at(seen.step_times_s, seen.steps_before_profile) if seen.step_times_s else Level(0, 0, 0.0)
     steps = RankSteps(

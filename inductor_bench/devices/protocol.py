@@ -47,7 +47,7 @@ class Device(Protocol):
     """Whether the measured peaks include the time of an empty kernel."""
 
     has_tf32: bool
-    """Whether a program can let the device compute float32 products in TF32."""
+    """Whether a program can let the device compute float32 matrix products in TF32."""
 
     library_switches: tuple[str, ...]
     """The names of torch's switches that select kernels of library calls (see ``worker.profile.module_profile``)."""

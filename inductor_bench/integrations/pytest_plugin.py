@@ -1,4 +1,4 @@
-"""The plugin of pytest, which every pytest loads where this package is installed: it imports nothing else."""
+"""The plugin of pytest, which every pytest loads if this package is installed: it imports nothing else."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class ForkingWorker:
             on_line(line)
 
     def _wait_for(self, output: Path, timeout_s: float | None) -> str | None:
-        """The status of a job; empty at the worker's end, and ``None`` where it did not end in time.
+        """The status of a job; empty at the worker's end, and ``None`` if it did not end in time.
 
         One of the threads that wait reads for all of them.
         """
@@ -147,7 +147,7 @@ class ForkingWorker:
             self._ended[output] = status
 
     def _read_line(self, timeout_s: float | None) -> str | None:
-        """The next line; empty at the worker's end, and ``None`` where none came in time."""
+        """The next line; empty at the worker's end, and ``None`` if none came in time."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             # many short waits: a signal may reach another thread while this process is stopped

@@ -295,5 +295,5 @@ class ModuleRecord:
 
     @property
     def float32_products(self) -> str:
-        """The type in which products of float32 may be computed."""
+        """The type in which matrix products of float32 may be computed."""
         return "tf32" if self.tf32 else "bfloat16" if self.bf16 else "float32"

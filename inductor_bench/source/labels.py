@@ -107,7 +107,7 @@ def _mark(text: str, code: CapturedCode | None) -> _Mark:
 
 
 def _add_object_names(marks: list[_Mark]) -> list[_Mark]:
-    """The marks, with the names of their modules where one function was compiled for several of them."""
+    """The marks, with the names of their modules if one function was compiled for several of them."""
     objects: dict[Hashable, set[str]] = defaultdict(set)
     for mark in marks:
         objects[mark.rank, mark.name].add(mark.object)

@@ -142,7 +142,7 @@ def divide_call(nodes: Iterable[tuple[int, float]]) -> list[float]:
     """The share of each node in the time of a kernel that computes several; the shares add up to 1.
 
     Matrix products take the whole time, by their FLOPs: what is fused to them costs little. Other nodes count by the
-    elements that they read or write, whichever are more; where no node has any, all alike.
+    elements that they read or write, whichever are more; if no node has any, all alike.
 
     Args:
         nodes: the elements and the FLOPs of each node; views have 0 elements.

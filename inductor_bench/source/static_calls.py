@@ -58,7 +58,7 @@ _PARAMETERS = {
 """Parameters by operator, for operators that a module calls with keywords but that receive positional arguments."""
 
 _UNITS = ("alpha", "beta")
-"""Keywords of products and sums; their default is 1, and a recorded call leaves the default out."""
+"""Keywords of matrix products and sums; their default is 1, and a recorded call leaves the default out."""
 
 _ATTENTION = "aten._scaled_dot_product_"
 

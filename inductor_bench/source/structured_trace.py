@@ -374,7 +374,7 @@ class _TraceProcess:
     def in_order(self) -> list[tuple[CapturedCode, CompiledFrame | None, object]]:
         """The modules with their frames and the notes of their layers, those of one compilation together.
 
-        A backward graph is compiled with its forward graph where it comes from a cache, and on its first use where it
+        A backward graph is compiled with its forward graph if it comes from a cache, and on its first use if it
         does not.
         """
         first: dict[Frame, int] = {}

@@ -394,7 +394,7 @@ def _share(lock: int, folder: Path) -> None:
 
 
 def _is_locked(lock: int, kind: int) -> bool:
-    """Takes the lock, if no other command keeps it from this one. Raises an error where there are no locks."""
+    """Takes the lock, if no other command keeps it from this one. Raises an error if there are no locks."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:

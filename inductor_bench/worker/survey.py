@@ -393,7 +393,7 @@ def _read_first(arguments: Mapping[str, Any], *names: str) -> Any:
 
 
 def _compute_causal_share(name: str, arguments: Mapping[str, Any]) -> float:
-    """The share of an attention's products that a causal mask leaves; 1 without a mask."""
+    """The share of an attention's matrix products that a causal mask leaves; 1 without a mask."""
     if not arguments.get("is_causal"):
         return 1.0
     # The lower-level attention operators have the heads after the positions.

@@ -162,7 +162,7 @@ def analyse_again(folder: RunFolder) -> Run:
 def _verify(
     run: Run, folder: RunFolder, asked: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
-    """The run with the proof of its retunes, where they have none and this tool knows how the model runs."""
+    """The run with the proof of its retunes, if they have none and this tool knows how the model runs."""
     found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
     if asked.retune is None or not asked.retune.verify or not is_without_proof(found, folder):
         return run

@@ -61,7 +61,7 @@ def time_eager(
     python: str,
     progress: Progress,
 ) -> tuple[EagerSteps | None, tuple[Failure, ...]]:
-    """The time of the program's step without compilation, and what went wrong; ``None`` where it was not looked for.
+    """The time of the program's step without compilation, and what went wrong; ``None`` if it was not looked for.
 
     The program is ended once its steps are timed.
 
@@ -114,7 +114,7 @@ def _run_eager(
 def list_eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:
     """The mean and the median step of the slowest process.
 
-    They are ``None`` where no process found steps as the compiled program's were found.
+    They are ``None`` if no process found steps as the compiled program's were found.
     """
     times = [
         (one.window_s / len(one.step_times_s), statistics.median(one.step_times_s))

@@ -216,7 +216,7 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 _ADDS = ("aten.addmm", "aten.baddbmm")
-"""Products for which cuBLAS adds to what their output already holds."""
+"""Matrix products for which cuBLAS adds to what their output already holds."""
 
 _LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcToNchw")
 

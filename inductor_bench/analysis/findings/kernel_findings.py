@@ -90,7 +90,7 @@ def find_device_copies(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports products whose addend, such as a residual or a bias, is copied into their output before."""
+    """Reports matrix products whose addend, such as a residual or a bias, is copied into their output before."""
     whole, rows = evidence.whole, [row for row in evidence.critical_rows if is_addend_copy(row.kernel)]
     if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
         return

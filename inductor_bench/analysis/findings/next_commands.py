@@ -259,7 +259,7 @@ def _repair_commands(run: Run) -> Iterator[NextCommand]:
 
 
 def _may_succeed_live(run: Run, failure: Failure) -> bool:
-    """Whether a module may be profiled in the program, which is not possible where that replays a CUDA graph."""
+    """Whether a module may be profiled in the program, which is not possible if that replays a CUDA graph."""
     replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in list_parts(run, GRAPH))
     return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory") and not replayed
 

@@ -28,11 +28,11 @@ from .step_phrases import name_origins
 
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
 FASTER = 2.0
-"""Ratio of a processor's measured peaks in bfloat16 and float32 from which products in bfloat16 are advised."""
+"""Ratio of a processor's measured peaks in bfloat16 and float32 from which matrix products in bfloat16 are advised."""
 
 CALL_S = 25e-6
 """The overhead in seconds of a call of oneDNN in bfloat16, beside the product and the conversion of its operands.
-(measured: products of 32 to 256 rows, torch 2.13)"""
+(measured: matrix products of 32 to 256 rows, torch 2.13)"""
 
 
 def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:

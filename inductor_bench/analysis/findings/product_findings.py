@@ -122,7 +122,7 @@ _ALIGN = re.compile(r"align(?P<elements>[124])(?!\d)")
 
 
 def find_unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports products whose sizes are no multiple of 16 bytes, in which tensor cores read matrices.
+    """Reports matrix products whose sizes are no multiple of 16 bytes, in which tensor cores read matrices.
 
     It holds if the name of the kernel says that it reads fewer elements at once, or the product reaches less than three
     quarters of the rate of the run's aligned products of the same type. A size that costs nothing is not reported.
@@ -178,7 +178,7 @@ def _is_slow(product: Product, every: Sequence[Product]) -> bool:
 
 
 def _compute_aligned_rate(product: Product, every: Sequence[Product]) -> float | None:
-    """The median rate of aligned products of the same type, which are about as large or larger."""
+    """The median rate of aligned matrix products of the same type, which are about as large or larger."""
     flops = _count_flops(product)
     rates = [
         one.rate
@@ -200,7 +200,7 @@ def _find_peak(evidence: RunEvidence, product: Product) -> float | None:
 
 
 def find_small_products(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports products of few rows with large matrices: to read the matrix takes the time, whatever the rows.
+    """Reports matrix products of few rows with large matrices: to read the matrix takes the time, whatever the rows.
 
     It holds for products one of whose sizes is at most 16, and whose others are large. It is advice for training, where
     the batch can be larger, for graphs that a step calls several times, whose calls may be one, and if it is half of
@@ -261,7 +261,7 @@ MOSTLY = 0.5  # share of the products' FLOPs from which they are those of the mo
 
 
 def find_float32_island(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports float32 products and eager operators in a model whose products are in half precision.
+    """Reports float32 matrix products and eager operators in a model whose products are in half precision.
 
     It holds if products in half precision have most of the products' FLOPs. Optimizers, gathered gradients and products
     without tensor cores, of which ``full-float32`` tells, do not count, nor do decomposed attentions.
@@ -303,7 +303,7 @@ def sum_product_flops(evidence: RunEvidence) -> dict[str, float]:
 
 
 def _find_main_half_precision(evidence: RunEvidence) -> str:
-    """The half precision of the model's products; empty if most of their FLOPs are in another type."""
+    """The half precision of the model's matrix products; empty if most of their FLOPs are in another type."""
     flops = sum_product_flops(evidence)
     whole = sum(flops.values())
     return next((one for one in HALF if whole and flops.get(one, 0.0) >= MOSTLY * whole), "")
@@ -414,7 +414,7 @@ def _describe_masks(rows: Rows) -> list[tuple[int, ...]]:
 
 
 def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports attention that runs as products with a softmax between them, which no single kernel shows.
+    """Reports attention that runs as matrix products with a softmax between them, which no single kernel shows.
 
     It holds for graphs in which batched products make scores and others take them, and a kernel computes a softmax
     of as many values.
@@ -482,7 +482,7 @@ _Scores = set[tuple[int, int, int]]
 
 
 def _find_scores(products: list[Product]) -> _Scores:
-    """The results of batched products that other ones take as a matrix."""
+    """The results of batched matrix products that other ones take as a matrix."""
     made = {(one.batch, one.rows, one.columns) for one in products}
     taken = {(one.batch, one.rows, one.inner) for one in products}
     taken |= {(batch, keys, queries) for batch, queries, keys in taken}

@@ -404,7 +404,7 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _describe_earlier_compilation(evidence: RunEvidence) -> str:
-    """Says which modules an earlier run compiled, and when; empty where this one compiled all of them."""
+    """Says which modules an earlier run compiled, and when; empty if this one compiled all of them."""
     capture = evidence.run.capture
     if not capture.compiled_earlier:
         return ""

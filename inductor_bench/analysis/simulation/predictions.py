@@ -138,7 +138,7 @@ def _round_seconds(seconds: float) -> float:
 
 
 def _predict_in_series(program: Program, finding: Finding) -> SimulatedSaving:
-    """What a change saves where nothing runs beside anything: the part of the step that goes."""
+    """What a change saves if nothing runs beside anything: the part of the step that goes."""
     pairs = [(one.profiled_step_time_s, one.step_time_s) for one in program.ranks]
     slower = max((abs(a / b - 1) for a, b in pairs if a and b), default=0.0)
     return SimulatedSaving(finding.gain_s, finding.gain_s * min(1.0, slower), 0.0)

@@ -51,7 +51,7 @@ def describe_product_type(run: Run) -> str:
 
 
 def _describe_inputs(run: Run) -> Iterator[str]:
-    """The inputs of the graphs with which a step begins, and the types of products."""
+    """The inputs of the graphs with which a step begins, and the types of matrix products."""
     if run.request.batch_size is not None:
         yield f"Batch {run.request.batch_size}."
     called = [one for one in run.modules if one.inputs and one.role != "backward"]

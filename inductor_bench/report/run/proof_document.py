@@ -224,7 +224,7 @@ def _is_on_gpu(found: Verification) -> bool:
 
 
 def describe_projection(found: Verification, measured: Saving) -> str:
-    """The projection beside the saving; where they differ, the kernels to blame."""
+    """The projection beside the saving; if they differ, the kernels to blame."""
     projected = units.seconds(found.predicted_s)
     apart = abs(measured.saving_s - found.predicted_s)
     if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
@@ -329,7 +329,7 @@ def describe_missed_kernels(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
 
 
 def make_proof_section(found: Verification | None, top: int, limit: float | None = None) -> Section:
-    """What the configs save in the program; nothing where that was not measured."""
+    """What the configs save in the program; nothing if that was not measured."""
     if found is None:
         return Section("Proof in the program", ())
     missed = list(describe_missed_kernels(found.kernels))

@@ -73,7 +73,7 @@ def describe_left_savings(left_s: float) -> str:
 
 
 def describe_cautions(summary: RetuneSummary) -> str:
-    """``2 were measured poorly: the machine is busy``; empty where no measurement has a caution."""
+    """``2 were measured poorly: the machine is busy``; empty if no measurement has a caution."""
     if not summary.cautions:
         return ""
     count = len(summary.cautions)
@@ -99,7 +99,7 @@ def format_speedup(speedup: float) -> str:
 
 
 def retune_word(found: RetuneRow | None) -> str:
-    """``1.34x`` where a configuration is certainly faster, ``stays`` where none is, a dash without a result."""
+    """``1.34x`` if a configuration is certainly faster, ``stays`` if none is, a dash without a result."""
     if found is None or found.problem:
         return units.MISSING
     if found.verdict == FASTER:
@@ -122,7 +122,7 @@ def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
 
 
 def retune_section(run: Run, top: int) -> Section:
-    """The retuned kernels, and the reasons of kernels without a result; nothing where none was retuned."""
+    """The retuned kernels, and the reasons of kernels without a result; nothing if none was retuned."""
     summary = list_retunes(run)
     if summary is None:
         return Section("Retuned kernels", ())

@@ -141,7 +141,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
 
     Args:
         run: the record.
-        view: ``folder`` is the RUN folder; ``None`` where nothing was written.
+        view: ``folder`` is the RUN folder; ``None`` if nothing was written.
         parts: what only the page shows.
 
     Raises:
@@ -261,7 +261,7 @@ def _note_modules_not_run(run: Run, folder: Path | None) -> Section:
 
 
 def _find_log(failure: Failure, folder: Path | None) -> str:
-    """Returns the path of a failure's log, as the user would type it; empty where there is none."""
+    """Returns the path of a failure's log, as the user would type it; empty if there is none."""
     if folder is None or "/" in failure.subject:
         stems = ["program"]
     else:

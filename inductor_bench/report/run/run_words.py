@@ -165,7 +165,7 @@ def write_sentence(text: str, run: Run) -> str:
 def list_bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     """Returns categories and idle time as ``(short title, share, colour)``, the largest share first.
 
-    Shares refer to the graph's time in the step where there is one, to wall time, or to device time where the wall time
+    Shares refer to the graph's time in the step if there is one, to wall time, or to device time if the wall time
     is unknown.
     """
     if find_step(run) is not None:

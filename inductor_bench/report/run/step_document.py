@@ -267,7 +267,7 @@ def describe_place(part: Part) -> str:
 
 
 def describe_launches(calls: float, replays: float, launches: float) -> str:
-    """Returns ``replays``, ``120 launches``, or ``3 of 4 replays``; empty where nothing is known to be launched."""
+    """Returns ``replays``, ``120 launches``, or ``3 of 4 replays``; empty if nothing is known to be launched."""
     if calls and replays >= calls:
         return "replays"
     if replays:

@@ -118,7 +118,7 @@ class _Case:
     before: torch.Tensor
     expected: torch.Tensor  # of the original
     moved: torch.Tensor  # of the original with inputs whose last bits are others
-    truth: Sequence[torch.Tensor | None]  # the results in float64, where they are known
+    truth: Sequence[torch.Tensor | None]  # the results in float64, if they are known
 
 
 class EditJudge:

@@ -228,7 +228,7 @@ def make_library_config(searched: bool) -> Config:
 
 
 def describe(operator: Operator) -> Described:
-    """The facts of a call. ``config`` is empty on a CPU, where it needs the list of variants."""
+    """The facts of a call. ``config`` is empty on a CPU, which needs the list of variants."""
     arguments = operator.make_arguments()
     return Described(
         config={} if find_device(operator.device).runs_on_host else make_library_config(operator.is_searched()),
@@ -239,7 +239,7 @@ def describe(operator: Operator) -> Described:
 
 
 def find_product_type(operator: Operator, arguments: Arguments) -> str | None:
-    """The element type of products of these arguments: the first floating-point dtype, without ``torch.``.
+    """The element type of matrix products of these arguments: the first floating-point dtype, without ``torch.``.
 
     It is ``tf32`` or ``bfloat16`` if the device may compute float32 products in it under the switches that the file
     recorded.

@@ -349,7 +349,7 @@ class Boundaries:
     Args:
         cross: called at each boundary with its number.
         restart: called when another kind of event or another origin takes over, before its first boundary.
-        pattern: the pattern whose cycles are the boundaries where no other event is.
+        pattern: the pattern whose cycles are the boundaries if no other event is.
     """
 
     def __init__(self, cross: Callable[[int], None], restart: Callable[[], None], pattern: Pattern) -> None:
@@ -474,7 +474,7 @@ class Graph:
 
     number: int  # its number in the trace
     bit: int  # the bit of that number
-    parameter: int | None  # the index of its first input that is a parameter; ``None`` where there is none
+    parameter: int | None  # the index of its first input that is a parameter; ``None`` if there is none
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED_CALLS))
     """The times of its last calls without the profiler, on the host's clock."""
 

@@ -46,7 +46,7 @@ class EditedAutotuner:
 
     pin: EditPin  # the edit
     name: str  # of the kernel in this program
-    tuned: Any  # the object of the edited source; ``None`` where it did not compile
+    tuned: Any  # the object of the edited source; ``None`` if it did not compile
     own: Any = None  # the object of Inductor's source; ``None`` where only the edited one is compiled
     reason: str = ""  # why the edited source did not compile
     ran: bool = False  # whether the edited kernel has been launched

@@ -163,12 +163,12 @@ def install(torch: Any) -> None:
 
 
 def note_module(module: ModuleType) -> None:
-    """Notes a compiled module that this process loads, where it has a setter."""
+    """Notes a compiled module that this process loads, if it has a setter."""
     for setter in active:
         setter.modules.append(module)
 
 
 def note_measured(device: str) -> None:
-    """Reports what the program needed, where this process has a setter."""
+    """Reports what the program needed, if this process has a setter."""
     for setter in active:
         setter.note_measured(device)

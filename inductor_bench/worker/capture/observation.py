@@ -241,7 +241,7 @@ class ObservedModule:
         self._observed = True
 
     def _call_observed(self, arguments: list[Any]) -> Any:
-        """Makes the module's first call, and profiles the module where it must be profiled in the program."""
+        """Makes the module's first call, and profiles the module if it must be profiled in the program."""
         inputs = list(arguments)
         reason = self._live_reason(inputs)
         self._seen = replace(self._seen, live_reason=reason)
@@ -262,7 +262,7 @@ class ObservedModule:
         return result
 
     def _live_reason(self, inputs: list[Any]) -> str:
-        """The reason why this module must be profiled in the program; empty where its file can be profiled."""
+        """The reason why this module must be profiled in the program; empty if its file can be profiled."""
         if self._seen.cuda_graphs:
             return ""  # a profile would disturb the program's own capture and its memory pool
         if self._asked.live:

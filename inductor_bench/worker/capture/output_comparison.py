@@ -68,7 +68,7 @@ def are_meaningless(outputs: Iterable[Any]) -> bool:
 def compute_relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """The norm of the difference relative to the norm of ``other``; the share of differing whole numbers.
 
-    Infinite where only one of the tensors is finite at some place, or where they are not the same infinity.
+    Infinite if only one of the tensors is finite at some place, or if they are not the same infinity.
     """
     one, other = one.detach(), other.detach()
     if not (other.is_floating_point() or other.is_complex()):
@@ -91,7 +91,7 @@ def compute_relative_difference(one: torch.Tensor, other: torch.Tensor) -> float
 
 
 TF32_TOLERANCE = 1e-2
-"""The relative difference that rounding explains if products of float32 are computed in TF32."""
+"""The relative difference that rounding explains if matrix products of float32 are computed in TF32."""
 
 MEANINGLESS = "they hold no finite number, with compilation and without; choose other inputs or weights"
 """Why outputs that are the same say nothing."""

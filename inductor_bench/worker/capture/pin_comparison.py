@@ -53,7 +53,7 @@ FLIPPED = 0.01
 """The largest share of a tensor's whole numbers that rounding may change."""
 
 TF32_EPS = 2.0**-10
-"""The distance from 1 to the next number in TF32, the type in which a GPU may compute float32 products."""
+"""The distance from 1 to the next number in TF32, the type in which a GPU may compute float32 matrix products."""
 
 NO_NUMBERS = "a graph's outputs hold no finite number, with and without the configs"
 
@@ -162,7 +162,7 @@ def _explain_not_compared(inputs: Iterable[Any]) -> str:
 
 
 class Rounding:
-    """How far the outputs of a graph move where its inputs are rounded otherwise, once that is asked.
+    """How far the outputs of a graph move if its inputs are rounded otherwise, once that is asked.
 
     The mean of a batch norm's centred input is nothing but rounding errors: in a step of mixnet_l, other configs moved
     such means by 1.3 of their norm.
@@ -309,7 +309,7 @@ def find_worst_tensor(
 
 
 def _compute_difference(one: Any, reference: torch.Tensor) -> float:
-    """The relative difference; infinite where the shapes differ, which may depend on values, or where one is none."""
+    """The relative difference; infinite if the shapes differ, which may depend on values, or if one value is no tensor."""
     fits = isinstance(one, torch.Tensor) and one.shape == reference.shape
     return compute_relative_difference(one, reference) if fits else math.inf
 

@@ -57,7 +57,7 @@ class PinnedAutotuner:
 
     autotuner: Any  # Inductor's object
     pin: TritonPin  # its pin
-    tuned: Any  # the launcher of the pin; ``None`` where it did not compile
+    tuned: Any  # the launcher of the pin; ``None`` if it did not compile
     reason: str = ""  # why it did not compile
     # the launchers of Inductor's own configurations, while the pin is in use; empty otherwise
     own: list[Any] = field(default_factory=list)
@@ -93,7 +93,7 @@ class PinnedCppKernel:
     """A C++ kernel, which generated code calls as a function."""
 
     pin: CppPin | EditPin  # its pin
-    tuned: Callable[..., Any] | None  # the compiled text of the pin; ``None`` where it did not compile
+    tuned: Callable[..., Any] | None  # the compiled text of the pin; ``None`` if it did not compile
     own: Callable[..., Any] | None = None  # the compiled text of Inductor; ``None`` where only the pin is compiled
     reason: str = ""  # why the pin did not compile
     current: Callable[..., Any] = field(init=False)
@@ -162,7 +162,7 @@ class PinnedCalls:
         pinning.adjust_lowerings(self._pins, self._lower)
 
     def adjust_compilation(self, compile_fx: ModuleType) -> None:
-        """Compiles graphs once more without pins where they fail with them; ``compile_fx`` is torch's module."""
+        """Compiles graphs once more without pins if they fail with them; ``compile_fx`` is torch's module."""
         pinning.adjust_compilation(compile_fx, self._compile)
 
     def watch(self, codecache: ModuleType) -> None:
@@ -460,7 +460,7 @@ class PinnedKernels:
         return found[0] if found else None
 
     def _find_launcher(self, autotuner: Any, pin: TritonPin, taken: Any) -> tuple[Any, str]:
-        """The launcher of a pin, and the reason where there is none."""
+        """The launcher of a pin, and the reason if there is none."""
         try:
             if taken is not None:
                 launcher = pinning.make_launcher(autotuner, taken)

@@ -258,7 +258,7 @@ def _make_transformers_inputs(name: str, model: Any, config: Any, batch_size: in
 
 
 def _make_transformers_labels(name: str, keywords: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
-    """The keyword arguments that make the model compute its own loss; empty where they are unknown."""
+    """The keyword arguments that make the model compute its own loss; empty if they are unknown."""
     import torch
 
     main = next(iter(keywords.values()))
@@ -368,7 +368,7 @@ def _compare(
     autocast: AbstractContextManager[Any],
     request: BreakdownRequest,
 ) -> OutputComparison | None:
-    """Runs the function without compilation where its outputs are compared; otherwise ``None``."""
+    """Runs the function without compilation if its outputs are compared; otherwise ``None``."""
     change = next((setter.change for setter in mode_setter.active if setter.change.compares), None)
     if change is None:
         return None
@@ -381,7 +381,7 @@ def _compare(
 
 
 def _run_steps(run: Callable[[], None]) -> None:
-    """Runs :data:`STEPS` steps, and more until they are measured where this process is observed."""
+    """Runs :data:`STEPS` steps, and more until they are measured if this process is observed."""
     begin_s, limit_s = 0.0, COMPARED_S if os.environ.get(OBSERVE) == COMPARISON else MEASURED_S
     if os.environ.get(VARIANTS):
         limit_s = math.inf

@@ -223,7 +223,7 @@ class Measurement:
             return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
 
     def pass_within_window(self, number: int, arrived_s: float) -> bool:
-        """Crosses a boundary of the timed window where nothing is to be decided. Returns whether this is one."""
+        """Crosses a boundary of the timed window if nothing is to be decided. Returns whether this is one."""
         if self.is_noisy or self.is_odd or not self._schedule.is_within_window(number, arrived_s):
             return False
         if self._clock.is_capturing_cuda_graph():

@@ -1,7 +1,7 @@
 """What is measured of steps: the times of boundaries, the profiler's trace, and where graphs' arguments lie.
 
 A boundary on the device is an event on the current stream: it lies where the work ends that was launched before, or at
-the boundary on the host where that is later. Nothing waits for the device.
+the boundary on the host if that is later. Nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def end_left_profile() -> None:
 
 
 class Recording:
-    """One profile of the program. It begins and ends on one thread: torch would crash where it ended on another.
+    """One profile of the program. It begins and ends on one thread: torch would crash if it ended on another.
 
     Args:
         path: the file for the trace.
@@ -358,7 +358,7 @@ def mark_boundary(number: int) -> None:
 
 
 def explain_missing_stacks(step_s: float, trace: Path) -> str:
-    """The reason why no step with Python stacks is recorded; empty where one is."""
+    """The reason why no step with Python stacks is recorded; empty if one is."""
     if step_s > LINES_STEP_S:
         return f"a step takes {step_s:.1f} s"
     if _read_available_bytes() < LINES_MEMORY_BYTES:

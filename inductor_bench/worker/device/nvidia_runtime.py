@@ -178,7 +178,7 @@ def _find_best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
 
 
 def _make_product(size: int, dtype: torch.dtype) -> list[Callable[[], object]]:
-    """Products of random matrices, with the right matrix stored by rows and by columns."""
+    """Matrix products of random matrices, with the right matrix stored by rows and by columns."""
     left, right = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
     target = torch.empty(size, size, device="cuda", dtype=dtype)
     return [lambda: torch.mm(left, right, out=target), lambda: torch.mm(left, right.t(), out=target)]
@@ -197,7 +197,7 @@ def _make_float8_product(size: int) -> list[Callable[[], object]]:
 
 @contextlib.contextmanager
 def set_tf32(allowed: bool) -> Iterator[None]:
-    """Allows or forbids TF32 in float32 products on CUDA in the block, and restores every setting. (torch 2.13)
+    """Allows or forbids TF32 in float32 matrix products on CUDA in the block, and restores every setting. (torch 2.13)
 
     The setting has an older and a newer name, and torch raises an error if the two disagree. The older name sets
     both, but cannot express all values of the newer, which is therefore restored separately.

@@ -469,7 +469,7 @@ def searches() -> bool:
 
 
 def benchmarks_elsewhere() -> bool:
-    """Whether the compiler benchmarks in other processes, where its use of the GPU is not observable.
+    """Whether the compiler benchmarks in other processes, in which its use of the GPU cannot be observed.
 
     (torch 2.11, 2.13)
     """

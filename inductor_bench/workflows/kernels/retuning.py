@@ -266,7 +266,7 @@ def _make_row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
 def find_stake(row: Retune, run: Run) -> TuningPriority:
     """What is at stake with a kernel: its time in the step, and what all its launches can win of it at most.
 
-    The gain is what the step saves, simulated; where it saves nothing, because it waits for the host, what the kernel
+    The gain is what the step saves, simulated; if it saves nothing, because it waits for the host, what the kernel
     itself does.
     """
     costs = [

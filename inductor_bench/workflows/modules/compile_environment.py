@@ -189,7 +189,7 @@ def share_compile_cache(
 
 
 def choose_cache_place(python: str, work: Path, variables: Mapping[str, str]) -> str:
-    """The name of the place for an interpreter on this machine; empty where it has no torch."""
+    """The name of the place for an interpreter on this machine; empty if it has no torch."""
     environment = list_compiling_variables(variables, warm=True)
     log = work / "torch.log"
     remove_file(log)  # a process appends to its log
@@ -284,7 +284,7 @@ def _find_longest(
 
 
 def _add_earlier_times(one: FrameCompilation, own: Set[str], cache: Path) -> KnownCompilation | None:
-    """A compilation as if the caches had been empty; ``None`` where nothing is known of a part that an earlier run
+    """A compilation as if the caches had been empty; ``None`` if nothing is known of a part that an earlier run
     compiled."""
     earlier = [path for path in one.cached if path not in own]
     found = KnownCompilation(one.phases)

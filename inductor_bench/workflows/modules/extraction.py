@@ -66,7 +66,7 @@ class ModuleKernels:
     measured: tuple[Kernel, ...] = ()  # the kernels of the record
     environment: Environment = field(default_factory=Environment)  # the machine and the versions
     watched: bool = False  # whether the launches were recorded in a run
-    values: ModuleValues | None = None  # the recorded values, where they were requested
+    values: ModuleValues | None = None  # the recorded values, if they were requested
     # the program's settings of torch that select library kernels, where known
     switches: Mapping[str, bool] = field(default_factory=dict)
     text: str = ""  # the module's text
@@ -128,7 +128,7 @@ def read_modules_of_run(
     Args:
         folder: the RUN.
         values: ``recorded`` for the values that its kernels read.
-        making: the run, where this process is measuring it; files of its attributed modules are not read again.
+        making: the run, if this process is measuring it; files of its attributed modules are not read again.
 
     Raises:
         InductorBenchError: the record cannot be read.

@@ -135,7 +135,7 @@ def add_profile(module: ModuleEvidence, profiled: ProfiledModule, folder: RunFol
 
 
 def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
-    """A name for the trace of each process: by its rank, and by its id where that is not enough."""
+    """A name for the trace of each process: by its rank, and by its id if that is not enough."""
     names: list[str] = []
     for one in observations:
         name = "step" if one.rank in (None, 0) else f"step-rank-{one.rank}"
@@ -214,7 +214,7 @@ def _remove_path(graph: ObservedGraph) -> ObservedGraph:
 
 
 def _read_user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
-    """The operators of one step with the user's lines; empty where no trace of lines can be read."""
+    """The operators of one step with the user's lines; empty if no trace of lines can be read."""
     if not observed.lines_trace:
         return (), ()
     try:

@@ -32,7 +32,7 @@ def write_kernels(
     written: dict[Hashable, ExtractedKernel],
     edited: Collection[str] = (),
 ) -> Iterator[ExtractedKernel]:
-    """Writes one file per distinct candidate, and beside it a file of recorded values, where there are any.
+    """Writes one file per distinct candidate, and beside it a file of recorded values, if there are any.
 
     Args:
         candidates: the selected candidates of one module.
@@ -152,7 +152,7 @@ def extract_run(folder: RunFolder, values: str = DRAWN, making: RunInMaking | No
     Args:
         folder: the RUN.
         values: ``recorded`` for files with the values that the kernels read.
-        making: the run, where this process is measuring it; see :func:`read_modules_of_run`.
+        making: the run, if this process is measuring it; see :func:`read_modules_of_run`.
 
     Raises:
         InductorBenchError: the record cannot be read.

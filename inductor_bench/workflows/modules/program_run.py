@@ -93,22 +93,22 @@ class FoundModule:
 
     @property
     def threads(self) -> int | None:
-        """The number of torch's threads in the program; ``None`` where no process was observed."""
+        """The number of torch's threads in the program; ``None`` if no process was observed."""
         return next((seen.threads for seen in self.observations if seen.threads is not None), None)
 
     @property
     def switches(self) -> dict[str, bool] | None:
-        """Torch's switches in the program that select library kernels; ``None`` where no process was observed."""
+        """Torch's switches in the program that select library kernels; ``None`` if no process was observed."""
         return next((seen.switches for seen in self.observations), None)
 
     @property
     def tf32(self) -> bool:
-        """Whether float32 products may be computed in TF32 on a GPU."""
+        """Whether float32 matrix products may be computed in TF32 on a GPU."""
         return any(seen.tf32 for seen in self.observations[:1])
 
     @property
     def bf16(self) -> bool:
-        """Whether float32 products may be computed in bfloat16 on a CPU."""
+        """Whether float32 matrix products may be computed in bfloat16 on a CPU."""
         return any(seen.bf16 for seen in self.observations[:1])
 
     @property
@@ -128,12 +128,12 @@ class FoundModule:
 
     @property
     def live_reason(self) -> str:
-        """The reason why the module must be profiled in the program; empty where its file can be profiled."""
+        """The reason why the module must be profiled in the program; empty if its file can be profiled."""
         return next((seen.live_reason for seen in self.observations if seen.live_reason), "")
 
     @property
     def live_error(self) -> str:
-        """The reason why a profile in the program failed; empty where it did not fail."""
+        """The reason why a profile in the program failed; empty if it did not fail."""
         return next((seen.live_error for seen in self.observations if seen.live_error), "")
 
 
@@ -168,7 +168,7 @@ _SHEBANG = re.compile(rb"#!\s*(\S*python[\d.]*)\s*\n")
 
 
 def find_program(command: Sequence[str]) -> str:
-    """The script or the module that a command runs; the command's first word where it names neither.
+    """The script or the module that a command runs; the command's first word if it names neither.
 
     ``torchrun --nproc-per-node 2 train.py --lr 1`` runs ``train.py``, ``python -m pkg.train`` runs ``pkg.train``.
     """
@@ -193,7 +193,7 @@ def _place(command: Sequence[str]) -> int:
 def find_interpreter(command: Sequence[str]) -> str | None:
     """The Python interpreter of a command: its first word, or that of the script which it names.
 
-    ``None`` where it cannot be told: the tool's own interpreter then runs the compiled modules.
+    ``None`` if it cannot be told: the tool's own interpreter then runs the compiled modules.
     """
     found = shutil.which(command[0])
     if found is None or _PYTHON.fullmatch(Path(command[0]).name):
@@ -484,7 +484,7 @@ def _join_modules(
 
 
 def read_module_text(path: Path) -> str | None:
-    """The text of a module; ``None`` where it cannot be read."""
+    """The text of a module; ``None`` if it cannot be read."""
     try:
         return read_text(path)
     except InductorBenchError:
@@ -519,7 +519,7 @@ def _describe_disagreement(printed: tuple[str, ...], structured: StructuredTrace
 def explain_missing_python(
     request: BreakdownRequest, ended: ProcessResult, observed: Path, python: str
 ) -> Failure | None:
-    """The failure of a program that ended without any observed Python; ``None`` where its output says more.
+    """The failure of a program that ended without any observed Python; ``None`` if its output says more.
 
     Args:
         request: the request.

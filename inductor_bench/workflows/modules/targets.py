@@ -92,7 +92,7 @@ def _make_command_target(request: BreakdownRequest) -> Target:
 
 
 def find(path: Path) -> str:
-    """The kind of a path: ``file``, ``folder``, ``other`` (a pipe or a device), or empty where it does not exist.
+    """The kind of a path: ``file``, ``folder``, ``other`` (a pipe or a device), or empty if it does not exist.
 
     Raises:
         UsageError: the path cannot be looked up; the message gives the reason.
