@@ -47,8 +47,8 @@ from .step_costs import is_shared
 
 DISTURBED = 1.1
 UNSEEN_S = 1e-3
-"""The profiler slows a run. A run that took this many times as long without the profiler was disturbed, unless the
-difference is small enough to be work before and after the operations in the trace."""
+"""A run that took :data:`DISTURBED` times as long without the profiler, which slows a run, was disturbed, unless the
+difference is at most these seconds: work before and after the operations in the trace."""
 
 
 @dataclass(frozen=True)

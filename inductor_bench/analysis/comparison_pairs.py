@@ -358,13 +358,13 @@ DEVICE_NOISE, HOST_NOISE = 0.04, 0.10
 """Relative difference between two runs of one program that is assumed for work on an accelerator, and for work of the
 host: docs/measuring.md has runs of the same models at 0.98 to 1.04x, and processes on a CPU that differ by 8%."""
 PACED_NOISE, PACED_FROM, PACED = 0.5, 0.1, 0.3
-"""The same for steps whose pace the host sets on both sides. It grows from the first share of idle time to the second.
-A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on machines of one kind."""
+"""The noise assumed for steps whose pace the host sets on both sides. It grows from the first share of idle time to the
+second. A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on machines of one kind."""
 DEVICE_PART_NOISE, HOST_PART_NOISE = 0.02, 0.25
 """The smallest noise of a part of the step that is not a kernel: in two runs of one program on a CPU an operator took
 24 and 76 µs, and another 166 and 132 µs."""
 IDLE_NOISE = 0.25
-"""The same for one label of idle time: the labels come from the few profiled steps, and their limits are not sharp."""
+"""The noise assumed for a label of idle time: labels come from few profiled steps, and their limits are not sharp."""
 IDLE_SOURCE = "the change of idle time included, which on a CPU is the unprofiled step minus the profiled work"
 LEAST_MEASURED = 0.5
 """Measured noise counts as at least this share of the assumed noise: a few runs may agree by chance."""

@@ -47,7 +47,7 @@ class SideKernel:
 
     @property
     def kernel(self) -> Kernel:
-        """Its row in the first run that has it."""
+        """The kernel's row in the first run that has the kernel."""
         return self.runs[0]
 
     @property
@@ -56,7 +56,7 @@ class SideKernel:
 
     @property
     def configs(self) -> tuple[dict[str, int], ...]:
-        """The distinct configs in which the runs have it."""
+        """The distinct configs in which the runs have the kernel."""
         found = [kernel.compiled.config for kernel in self.runs if kernel.compiled.config]
         return tuple(config for index, config in enumerate(found) if config not in found[:index])
 
@@ -85,7 +85,7 @@ class SideGraph:
 
 @dataclass(frozen=True)
 class SidePart:
-    """What is no kernel of a graph."""
+    """A part of a step that is no kernel of a graph."""
 
     kind: str
     label: str
@@ -97,7 +97,7 @@ class SidePart:
 
     @property
     def calls(self) -> float:
-        """The mean of the runs that say it."""
+        """The number of calls in a step, as the mean of the runs that know it."""
         return sum(self.run_calls) / self.listed
 
     @property

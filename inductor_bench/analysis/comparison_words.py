@@ -69,11 +69,11 @@ _LIBRARIES = (
 )
 
 TORCH, TRITON = "torch", "triton"
-"""Names of the differences of their versions."""
+"""The names of a difference of torch's version and of Triton's version."""
 INTERPRETER = "interpreter"
 """The name of a difference that was made on purpose in how the program runs."""
 PROGRAM_FILE = "the program's file"
-"""Name of the difference of its contents."""
+"""The name of a difference of the contents of the program's file."""
 SHOWN_DIGITS = 12
 _COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
 _COMPILATION = ("mode", "dynamic")
@@ -360,7 +360,7 @@ def describe_interval(comparison: RunComparison) -> str:
 
 
 def list_notes(comparison: RunComparison) -> Iterator[str]:
-    """Why: the parts that explain most of the difference, and what of the generated code changed."""
+    """The reasons: the parts that explain most of the difference, and what of the generated code changed."""
     named = name_main_parts(comparison)
     if comparison.verdict in (SLOWER, FASTER) and named:
         share = sum(part.delta_s for part in named) / comparison.step.delta_s

@@ -70,7 +70,8 @@ def judge_limit(found: Slowdown, limit: float) -> str:
 
 
 def describe_limit(found: Slowdown, limit: float) -> str:
-    """The same in words: ``Limit of 5%: passed, because the whole interval, -1.0% to +2.0%, is at most the limit``."""
+    """The answer of :func:`judge_limit` in words: ``Limit of 5%: passed, because the whole interval, -1.0% to +2.0%, is
+    at most the limit``."""
     said, judged = f"Limit of {100 * limit:g}%", judge_limit(found, limit)
     if not math.isfinite(found.low + found.high):
         return f"{said}: undecided, because nothing that was measured allows a comparison"

@@ -240,7 +240,7 @@ SPREADS = 2.0
 """Smallest difference between processes that counts, in ranges of processes that ran the same."""
 
 DEVICE_SHARE = 0.5
-"""The smallest share of this difference that the device's time has to show, too."""
+"""The smallest share of a difference between processes that the device's time has to show, too."""
 
 
 def device_confirms(step: Saving, device: Saving | None) -> bool:

@@ -99,7 +99,8 @@ def compute_cost(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
 
 
 def sum_by_category(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
-    """The graph's categories. In the step, ``share`` refers to the graph's kernels, ``wall_share`` to the step."""
+    """The sums of a graph's kernels by category. In the step, ``share`` refers to the graph's kernels, ``wall_share``
+    to the step."""
     program = find_step(run)
     if program is None:
         return module.categories

@@ -71,7 +71,7 @@ OPENED_AHEAD = 4
 """Number of library calls that one worker has open at once: while one is timed, the choices of the others compile."""
 
 OPENED_BY_EACH = 2
-"""The same for each of several workers."""
+"""Number of library calls that each of several workers has open at once."""
 
 
 class Pipeline:

@@ -390,7 +390,7 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class Service:
-    """What the tools do.
+    """Runs the tools of a server.
 
     Args:
         permissions: what is allowed.

@@ -192,7 +192,7 @@ class Pins:
 
     @property
     def words(self) -> str:
-        """What they are; see ``put_in_words``."""
+        """What the pins are; see ``put_in_words``."""
         return put_in_words(len(self.configs), len(self.edits))
 
     @property

@@ -205,7 +205,8 @@ DYNAMO, AOT_AUTOGRAD, LOWERING, CODE_GENERATION, KERNELS, AUTOTUNING, CUDA_GRAPH
     *("Dynamo", "AOTAutograd", "Inductor's lowering", "Inductor's code generation", "compilers of kernels"),
     *("autotuning", "recording of CUDA graphs"),
 )
-"""The phases. ``compilers of kernels``: Inductor waits for Triton or for the C++ compiler, and loads what they made."""
+"""The phases of compilation. ``compilers of kernels``: Inductor waits for Triton or for the C++ compiler, and loads
+what they made."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ class TensorView:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument. ``kind`` tells which field holds its value.
+    """One argument of a recorded launch. ``kind`` tells which field holds its value.
 
     ``kind`` is ``tensor``, ``int``, ``float``, ``bool``, ``text``, ``none``, ``list`` (in ``items``), ``dtype``,
     ``device``, ``layout`` or ``memory_format`` (``text`` holds torch's name without the prefix), or ``opaque``

@@ -230,7 +230,7 @@ class MenuRow:
 
     @property
     def needs_time(self) -> bool:
-        """Whether a search with a longer budget does more with it."""
+        """Whether a search with a longer budget may try or prove the row."""
         return self.state == UNPROVEN or "--budget" in self.reason
 
 
@@ -305,7 +305,7 @@ class Optimization:
 
     @property
     def longer_budget(self) -> str:
-        """A time limit with which it goes on: ``40m``."""
+        """A time limit with which the search goes on: ``40m``."""
         return f"{max(2, round(self.budget_s / 30))}m"
 
     @property

@@ -28,7 +28,7 @@ PROCESS = "process"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """One row of the table."""
+    """A kind of target: how it is typed, what the help says of it, and which options it takes."""
 
     kind: str  # its name in ``record.json``; for a library also the prefix of its models
     accepted: str = ""  # its form in the hints of errors; empty leaves it out of them
@@ -142,7 +142,7 @@ def write_help_lines(width: int) -> str:
 
 
 def write_list_help_lines(width: int) -> str:
-    """The same for the lines of a batch's list."""
+    """The forms and meanings of the lines of a batch's list."""
     return _write_lines([source.list_help for source in SOURCES if source.list_help], width)
 
 

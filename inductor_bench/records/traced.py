@@ -70,7 +70,7 @@ class TraceDevice:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace. ``synchronizations`` are the start times, on the host, of device synchronisations."""
+    """The events of a trace. ``synchronizations`` are the start times, on the host, of device synchronisations."""
 
     host_ops: tuple[HostOp, ...]
     device_events: tuple[DeviceEvent, ...]

@@ -110,7 +110,7 @@ class CompileClock:
         return _sum_phases(self._times_us.items())
 
     def phases_by_frame(self) -> dict[Frame, tuple[CompilePhase, ...]]:
-        """The same of each compilation of a frame."""
+        """The phases of each compilation of a frame, with their seconds."""
         frames = dict.fromkeys(frame for frame, _ in self._times_us)
         return {frame: _sum_phases(item for item in self._times_us.items() if item[0][0] == frame) for frame in frames}
 

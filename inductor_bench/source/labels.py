@@ -51,7 +51,7 @@ class _Mark:
 
     @property
     def family(self) -> Hashable:
-        """The same for the graphs that are told apart by their numbers."""
+        """A name that graphs share which only their numbers tell apart."""
         return (self.rank, self.name, "training") if self.role in _TRAINING else (self.rank, self.words(1))
 
 

@@ -135,7 +135,7 @@ class CallGroup:
 
     @property
     def id(self) -> str:
-        """The same for the same calls with the same sizes in every program."""
+        """An id that the same calls with the same sizes have in every program."""
         views = [
             [view.dtype, view.shape, view.stride, view.offset, view.storage]
             for view in map(_view, self.launch.arguments)
@@ -155,7 +155,7 @@ class CallGroup:
 
     @property
     def scratch(self) -> tuple[int, ...]:
-        """The arguments that it only needs for itself."""
+        """The arguments that the kernel only needs for itself."""
         return tuple(range(self.required, len(self.launch.arguments)))
 
 

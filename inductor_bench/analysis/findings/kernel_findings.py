@@ -389,7 +389,7 @@ HINTED = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops", "allow_r
 
 
 def hinted_options(run: Run) -> tuple[str, ...]:
-    """Those of them that a hint of the run's graph breaks names."""
+    """The options of :data:`HINTED` that a hint of the run's graph breaks names."""
     return tuple(name for name in HINTED if any(f"config.{name}" in text for text in run.capture.graph_breaks))
 
 

@@ -328,7 +328,7 @@ def _name_allowed_group(finding: Finding) -> str:
 
 
 def find_proven_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
-    """Those of them that are a part of the search's result."""
+    """The rows of :func:`find_searched_rows` that are a part of the search's result."""
     return tuple(row for row in find_searched_rows(finding, search) if row.state == KEPT and search.winner is not None)
 
 

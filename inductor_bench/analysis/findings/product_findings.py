@@ -59,7 +59,7 @@ class Product:
 
     @property
     def time_s(self) -> float:
-        """Its part of the kernel's cost."""
+        """The product's part of the kernel's cost."""
         kernel = self.row.kernel
         return self.row.cost.time_s * self.group.time_s / kernel.time_s if kernel.time_s else 0.0
 

@@ -48,7 +48,8 @@ CLEAR = 0.003
 """The smallest share of a step that a change has to save in the ranking to be measured again."""
 
 CLEAR_ALONE = 0.01
-"""The same for a change that ran in a separate process: processes differ more than the steps of one process."""
+"""The smallest share for a change that ran in a separate process: processes differ more than the steps of one
+process."""
 
 
 # Pairs of neighbouring turns.
@@ -152,7 +153,7 @@ class Scatter:
         return compute_student_quantile(self.freedom, confidence) * math.sqrt(self.variance / processes)
 
     def with_values(self, values: Iterable[float], freedom: int) -> Scatter:
-        """The same with differences from what was expected, and their degrees of freedom."""
+        """The scatter with further differences from what was expected, and their degrees of freedom."""
         if freedom < 1:
             return self
         total = self.variance * self.freedom + math.fsum(value * value for value in values)
@@ -216,7 +217,7 @@ FEW_LEVELS = 1 / 3
 
 
 def keep_usual_level(trials: Iterable[Trial], every: Iterable[Trial]) -> list[Trial]:
-    """Those of some processes in which the original takes about as long as in most processes on their device.
+    """The processes in which the original takes about as long as in most processes on their device.
 
     What the variants take does not count. A process without the original is at no other level.
     """

@@ -121,7 +121,7 @@ class StepFacts:
         return min(1.0, seconds / self.step_s) if self.is_profiled and self.step_s else None
 
     def idle(self, *labels: str) -> float | None:
-        """The idle time in which the host did these things."""
+        """The idle time in which the host did what these labels say."""
         known = sum_idle_by_label(self.run)
         return self.share(sum(known.get(label, 0.0) for label in labels))
 

@@ -387,7 +387,7 @@ class CompileAhead:
 
     @classmethod
     def of(cls, run: Run, cores: int, lanes: int) -> CompileAhead:
-        """That of a program; see :func:`plan_processes_ahead`."""
+        """What compiles ahead for a program; see :func:`plan_processes_ahead`."""
         found = plan_processes_ahead(run, cores, lanes)
         ahead = cls(found.number, total_s(run.capture.compile_phases))
         ahead.obstacle = found.obstacle

@@ -286,13 +286,13 @@ def solve(function: Callable[[float], float], wanted: float, low: float, high: f
 
 
 def compute_saving(fitted: FittedQueue, changed: StepQueue) -> SimulatedSaving:
-    """What it saves if the queue is this one."""
+    """What a change saves that makes this queue of the step's queue."""
     hosts = (*fitted.hosts, AT_ONCE)
     return _compute_one_saving(fitted, [simulate(changed, host) for host in hosts])
 
 
 def compute_saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> SimulatedSaving:
-    """What it saves if some works, by their numbers, take so many times as long."""
+    """What a change saves that multiplies the durations of some works, by their numbers, by factors."""
     return _compute_one_saving(fitted, [one.run(factors) for one in fitted.compiled])
 
 

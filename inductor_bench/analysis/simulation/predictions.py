@@ -182,7 +182,7 @@ class Simulator:
 
     @cached_property
     def is_device_bound(self) -> bool:
-        """Whether the step is shorter by what its works are shorter, if that is a little."""
+        """Whether the step becomes shorter by at least half of what its works become shorter, if that is a little."""
         factors = dict.fromkeys(range(len(self._works)), 1 - LEAST)
         saved = compute_saving_of_durations(self.fitted, factors)
         return saved.time_s >= saved.device_s / 2 > 0
@@ -194,7 +194,7 @@ class Simulator:
         return min(1.0, seconds / kernel.step_time_s) if kernel.step_time_s else 0.0
 
     def saving(self, assumed: RemovedWork) -> SimulatedSaving:
-        """What the step saves if that is gone."""
+        """What the step saves without the work that ``assumed`` removes."""
         queue = self.fitted.queue
         shares = self._shares(assumed.kernels)
         gone = {place for place, share in shares.items() if share >= 1} | self._of_parts(assumed.parts)

@@ -123,7 +123,7 @@ class StepQueue:
 
     @cached_property
     def rows(self) -> _RowColumns:
-        """What of the rows of a simulation is the same with each host."""
+        """The part of a simulation's rows that is the same for each host."""
         return _RowColumns(self)
 
 
@@ -148,7 +148,7 @@ class HostModel(NamedTuple):
         return slowed_s + self.known_scale * known_s
 
     def times_of(self, times: PieceColumns) -> np.ndarray[Any, Any]:
-        """The same of many times, in their order."""
+        """The host's times without the profiler, for many times, in their order."""
         time_s, events, known_s = times
         slowed_s = self.scale * np.maximum(LEAST_HOST * time_s, time_s - self.event_cost_s * events)
         return slowed_s + self.known_scale * known_s
@@ -211,7 +211,7 @@ class CompiledQueue:
     left_out: frozenset[int] = frozenset()
 
     def run(self, factors: Mapping[int, float] = {}) -> SimulatedSteps:
-        """The steps' times if some works, by their numbers, take so many times as long."""
+        """The steps' times if the durations of some works, by their numbers, are multiplied by factors."""
         durations = list(self.durations)
         for place, factor in factors.items():
             durations[place] *= factor
@@ -321,7 +321,7 @@ def _pass(rows: Sequence[_Row], durations: Sequence[float], state: _QueueState) 
 
 
 def scale_durations(queue: StepQueue, factors: Mapping[int, float]) -> StepQueue:
-    """The queue in which these works take so many times as long."""
+    """The queue in which the durations of works, by their numbers, are multiplied by factors."""
     works = list(queue.works)
     for place, factor in factors.items():
         works[place] = works[place]._replace(duration_s=works[place].duration_s * factor)
@@ -329,7 +329,7 @@ def scale_durations(queue: StepQueue, factors: Mapping[int, float]) -> StepQueue
 
 
 def scale_gaps(queue: StepQueue, factor: float) -> StepQueue:
-    """The queue in which the gaps between works are so many times as long."""
+    """The queue in which the gaps between works are multiplied by a factor."""
     return replace(queue, works=tuple(work._replace(gap_s=work.gap_s * factor) for work in queue.works))
 
 

@@ -37,7 +37,7 @@ LIMIT_FACTOR = 2.0
 """The largest error of an edited kernel, as a multiple of the original's, both in comparison with float64."""
 
 UNSTABLE_FACTOR = 4.0
-"""The same without float64, as a multiple of how much the original's results change with the last bits of its
+"""The largest error without float64, as a multiple of how much the original's results change with the last bits of its
 inputs."""
 
 FLOOR_ULPS = {torch.float64: 16, torch.float32: 16}

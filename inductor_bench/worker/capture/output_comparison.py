@@ -30,7 +30,7 @@ EDIT_TOLERANCES = {torch.float64: 1e-10, torch.float32: 5e-5, torch.float16: 4e-
 change its outputs by as much."""
 
 COARSE_TOLERANCE = 0.2
-"""The same for 8-bit types."""
+"""The relative difference that rounding explains for 8-bit types."""
 
 CHUNK_ELEMENTS = 1 << 25
 """Maximum number of elements that are compared at once, because they are compared in double precision."""

@@ -309,7 +309,8 @@ def find_worst_tensor(
 
 
 def _compute_difference(one: Any, reference: torch.Tensor) -> float:
-    """The relative difference; infinite if the shapes differ, which may depend on values, or if one value is no tensor."""
+    """The relative difference; infinite if the shapes differ, which may depend on values, or if one value is no
+    tensor."""
     fits = isinstance(one, torch.Tensor) and one.shape == reference.shape
     return compute_relative_difference(one, reference) if fits else math.inf
 
