@@ -196,7 +196,7 @@ def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence
     for name, run in ((name, run) for name, runs in zip(names, sides, strict=True) for run in runs):
         if not run.modules and find_step(run) is None:
             failure = next(iter(run.failures), None)
-            why = f": {failure.stage}: {failure.message}" if failure is not None else ""
+            why = f": {failure.message} ({failure.stage})" if failure is not None else ""
             raise InductorBenchError(
                 f"{name} holds no measurement{why}", failure.hint if failure is not None else "", "nothing-measured"
             )

@@ -359,7 +359,7 @@ class ModeFigures:
     pays_after: float | None = None
     cheaper: str = ""  # the name of the row whose compilation is the next shorter one
     to_cheaper: StepRatio | None = None  # the ratio to that row
-    # the number of steps after which the longer compilation pays against that row
+    # the number of steps after which the longer compilation has paid off against that row
     pays_after_cheaper: float | None = None
     same_code_as: str = ""  # the name of an earlier row that generated the same code and has the same switches
 

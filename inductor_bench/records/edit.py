@@ -32,7 +32,7 @@ class EditCheck:
     # the largest error of an element, as a share of the element and of the root mean square of its tensor; ``None``
     # without floating-point results
     error: float | None = None
-    original_error: float | None = None  # the same for the original, if the results in float64 are known
+    original_error: float | None = None  # that error of the original, if the results in float64 are known
     limit: float | None = None  # the largest error that is not refused
     # what the result was compared with: ``float64`` (the same computation in float64) or ``original`` (the original
     # kernel)
@@ -122,7 +122,7 @@ class EditPin:
     name: str  # of the kernel in the RUN
     # of the source that was edited, or of the calls: it is the same for every name and number of the kernel
     kernel_id: str
-    family_id: str  # the same for other sizes of the kernel, too
+    family_id: str  # a hash that kernels of other sizes have, too
     language: str  # ``triton`` or ``cpp``
     source: str  # the edited text, as generated code passes it to its compiler
     file: str  # the path of the edited file, for people

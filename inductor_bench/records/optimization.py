@@ -193,14 +193,14 @@ class MeasuredGain:
 KEPT, REDUNDANT, LOST, DIFFERS, FAILED, UNPROVEN, UNTRIED, SUGGESTED = (
     *("kept", "redundant", "lost", "differs", "failed", "unproven", "untried", "suggested"),
 )
-"""What became of a row of the menu: it is a part of the result; it is faster by itself, and adds nothing to the result;
-it is no faster; its numbers differ; it failed; nothing was decided in the time; it was not tried; it is only named.
-Beside them :data:`UNDECIDED`: the noise may hide that it is faster."""
+"""The outcomes of a row of the menu: it is a part of the result; it is faster by itself, and adds nothing to the
+result; it is no faster; its numbers differ; it failed; nothing was decided in the time; it was not tried; it is only
+named. Beside them :data:`UNDECIDED`: the noise may hide that it is faster."""
 
 
 @dataclass(frozen=True)
 class MenuRow:
-    """One change that may make the program faster, and what became of it."""
+    """One change that may make the program faster, and the outcome of trying it."""
 
     slug: str  # its name
     title: str  # what it is, in words
@@ -213,7 +213,7 @@ class MenuRow:
     bound: float | None = None  # the largest share of the step that it can save; ``None`` if nothing bounds it
     fails: str = ""  # how it can fail
     source: str = ""  # where it is described
-    state: str = UNTRIED  # what became of it
+    state: str = UNTRIED  # the outcome
     reason: str = ""  # why, in words
     screened: MeasuredGain | None = None  # what it saved in the ranking, which is not a proof
     proven: MeasuredGain | None = None  # what it saves by itself, measured in fresh processes
@@ -240,21 +240,21 @@ EMPTY_CACHES, SHARED_CACHES, NOT_YET = "empty caches", "shared caches", "not yet
 
 @dataclass(frozen=True)
 class OptimizedProgram:
-    """The result: the rows that are kept, together."""
+    """The result of a search: the rows that are kept, and what they save together."""
 
     slugs: tuple[str, ...]  # the names of the rows
-    gain: MeasuredGain  # what they save together
+    gain: MeasuredGain  # what the rows save together, by the proof
     # the step's time after each row was added, beginning with the original: for a waterfall plot
     steps: tuple[tuple[str, float], ...]
     peak_memory_bytes: int | None = None  # the largest number of bytes that torch allocated in its steps
-    original_peak_memory_bytes: int | None = None  # the same without the rows
+    original_peak_memory_bytes: int | None = None  # that number of bytes for the original
     # seconds that its compilation takes with empty caches, in a separate process; ``None`` unless both it and the
     # original ran with empty caches
     compile_time_s: float | None = None
-    original_compile_time_s: float | None = None  # the same without the rows
+    original_compile_time_s: float | None = None  # the compilation of the original, in seconds
     # the number of steps after which a longer compilation has paid off; ``None`` if no row changes what is compiled
     pays_after: float | None = None
-    alone: MeasuredGain | None = None  # what they save together in whole processes, as the user would run the program
+    alone: MeasuredGain | None = None  # what the rows save together in whole runs, as the user would run the program
     losses: str = ""  # what the comparison of gradients and losses says
     # the caches of its whole runs: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
     # earlier processes had compiled), or ``not yet`` (there was no time for it, and two fresh processes agree on it)

@@ -539,7 +539,7 @@ class AppliedKernel:
     edit: str = ""  # the file of the edited source that replaces it; empty for a configuration
     # the device time per step of the kernels with its name, without the pins; ``None`` if it was not measured
     own_s: float | None = None
-    tuned_s: float | None = None  # the same with the pins
+    tuned_s: float | None = None  # the device time per step of these kernels with the pins
     # lower end of the interval of ``saving_s``, or of the range, from as many pairs as the device's time
     low_s: float | None = None
     high_s: float | None = None  # upper end of the interval or of the range

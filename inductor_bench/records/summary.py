@@ -76,7 +76,7 @@ class SummaryApplied:
     # the device time per step of the kernels with its name, without what was put in; ``None`` if it was not measured,
     # which takes the profile of a GPU
     before_s: float | None = None
-    after_s: float | None = None  # the same with what was put in
+    after_s: float | None = None  # that time with what was put in
     saving_s: float | None = None  # the difference, compared in pairs
     low_s: float | None = None  # lower end of the interval of the difference; of whole processes, of the range
     high_s: float | None = None  # upper end

@@ -79,7 +79,7 @@ STATES = {
     UNTRIED: "not tried",
     SUGGESTED: "suggested",
 }
-"""What became of a row, in words."""
+"""The outcomes of rows, in words."""
 
 MISSING = 1.1
 """Time for whole runs, as a multiple of what they are expected to take."""
@@ -144,7 +144,7 @@ def write_headline(found: Optimization) -> str:
         return f"{step} a step: of {plural(tried, 'setting')} tried none is proven to be faster"
     undecided, lost = (sum(row.state == state for row in found.rows) for state in (UNDECIDED, LOST))
     if undecided and not lost:
-        return f"{step} a step: undecided: {plural(undecided, 'setting')} tried, and the steps scatter too much to tell"
+        return f"{step} a step: undecided, because the steps scatter too much ({plural(undecided, 'setting')} tried)"
     if undecided:
         return (
             f"{step} a step: of {plural(tried, 'setting')} tried none was measured to be faster; {undecided} undecided"

@@ -480,7 +480,7 @@ def _read_result(model: BatchModel, run: Run | None) -> str:
         lost = f", but {_describe_reason(model.failure)}" if model.status == PARTIAL else ""
         what = "a step" if find_step(run) else "per iteration"
         return f"{name}: {units.seconds(compute_whole_time_s(run))} {what}{lost}{took}"
-    return f"{name}: {model.status}: {_describe_reason(model.failure)}{took}"
+    return f"{name} {model.status}: {_describe_reason(model.failure)}{took}"
 
 
 def _search_result(found: Optimization) -> str:
@@ -494,7 +494,7 @@ def _search_result(found: Optimization) -> str:
 
 
 def _describe_reason(failure: Failure | None) -> str:
-    return f"{failure.stage}: {failure.message}" if failure is not None else "no reason is known"
+    return f"{failure.message} ({failure.stage})" if failure is not None else "no reason is known"
 
 
 # Reads a batch from its records, and writes its tables, its summary and its plot.

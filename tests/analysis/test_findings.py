@@ -503,7 +503,7 @@ def test_advice_comes_by_what_it_could_win_and_before_all_else() -> None:
         (
             {"wall_samples_s": (5e-3, 6e-3) * 5},
             "noise",
-            "(middle half: forward 5.00 ms to 6.00 ms): measure again on an idle machine",
+            "(middle half: forward 5.00 ms to 6.00 ms); measure again on an idle machine",
         ),
         ({"wall_samples_s": (5e-3, 5e-3)}, "few-samples", "forward 2"),
         (

@@ -34,7 +34,7 @@ def test_the_fastest_wins() -> None:
     assert tuning.ratio is not None and tuning.ratio.low < 0.6 < tuning.ratio.high + 0.003
     found = rows(tuning)
     assert found[4][0] == "best" and found[0] == ("default", "")
-    assert found[3][0] == "slower" and found[3][1].endswith("x the best")
+    assert found[3][0] == "slower" and found[3][1].endswith("x the time of the best config")
     assert all(row.median_s == statistics.median(row.samples_s) for row in tuning.candidates)
     assert all(row.samples == len(row.samples_s) for row in tuning.candidates)
 
@@ -165,7 +165,9 @@ def test_ratios_are_to_the_default_or_not_told() -> None:
         assert row.ratio is not None and row.ratio.median == pytest.approx(valley(row.config) / 100e-6, rel=0.02)
     slower = [row for row in tuning.candidates if row.status == "slower"]
     for row in slower:
-        assert float(row.reason.removesuffix("x the best")) == pytest.approx(valley(row.config) / 65e-6, rel=0.03)
+        assert float(row.reason.removesuffix("x the time of the best config")) == pytest.approx(
+            valley(row.config) / 65e-6, rel=0.03
+        )
     assert len(slower) > 5
 
 
@@ -328,7 +330,7 @@ def test_the_rest_of_a_template_is_left_out_if_its_first_choices_are_hopeless() 
     tuning = tune(device, call)
     assert tuning.best_config == {"value": 6} and device.asked[Variant] == 5
     found = {one.config.get("value"): (one.status, one.reason) for one in tuning.candidates}
-    reason = "2 configs of its template take over 20x as long as the best"
+    reason = "2 configs of its template take over 20x as long as the best config"
     assert found[5] == found[7] == ("untried", reason)
     refused = Device(lambda config: times[config["value"]], {3: ("vary", "refuse")})
     assert tune(refused, call).tried == 6, "one choice says too little"

@@ -156,7 +156,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("states", "said"),
     [
-        ((UNDECIDED, UNDECIDED), "undecided: 2 settings tried, and the steps scatter too much to tell"),
+        ((UNDECIDED, UNDECIDED), "undecided, because the steps scatter too much (2 settings tried)"),
         ((UNDECIDED, LOST), "of 2 settings tried none was measured to be faster; 1 undecided"),
         ((LOST, LOST), "of 2 settings tried none is faster"),
     ],

@@ -333,7 +333,7 @@ def find_kernels_beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 def find_noise(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports wall times that vary. They matter less to a program whose step was timed in the program itself."""
-    text = "wall times vary (middle half: {}): measure again on an idle machine"
+    text = "wall times vary (middle half: {}); measure again on an idle machine"
     yield from _combine(evidence.run, "noise", _describe_noise, text, NOTE if evidence.in_step else CAUTION)
 
 

@@ -337,7 +337,7 @@ def _list_failures(summaries: Sequence[ModelSummary], folder: Path) -> tuple[Blo
     for summary in summaries:
         failure, log = find_problem(summary), summary.model.model.log
         if failure is not None:
-            text = f"{summary.name}: {failure.stage}, {failure.kind}: {failure.message}"
+            text = f"{summary.name} ({failure.stage}, {failure.kind}): {failure.message}"
             place = str(folder / log) if log and (folder / log).is_file() else ""
             items.append(Item(text, BAD, failure.hint, log=failure.log_tail, place=place))
     return _note_left_out(items, MOST_FAILURES, "summary.csv") if items else ()

@@ -113,7 +113,7 @@ def _read_calls(
         stretch = StretchReader(module.text, module.source).read(*lines)
     except InductorBenchError as error:
         what = "these calls cannot be replaced by one" if BETWEEN in name else "this call cannot be replaced"
-        raise UsageError(f"{name}: {what}: {error.message}", error.hint or "choose others", "wrong-target") from None
+        raise UsageError(f"{name}: {what} ({error.message})", error.hint or "choose others", "wrong-target") from None
     chosen = tuple(_find_candidate(module, candidates, part) for part in stretch.parts)
     stretch = replace(stretch, launch=replace(stretch.launch, storages=tuple(_list_storages(stretch, chosen))))
     parts = tuple(

@@ -176,7 +176,7 @@ def test_the_console_text(batch: BatchFolder, capsys: pytest.CaptureFixture[str]
     assert "the family of triton_per_fused_native_layer_norm could save most: 18 launches in 3 models" in " ".join(
         out.split()
     )
-    assert "bad: capture, program: timm has no model bad" in out and "near names: bat" in out
+    assert "bad (capture, program): timm has no model bad" in out and "near names: bat" in out
     assert "4*" in out and "- two: batch 8 ran out of memory: tried with 4" in out
     assert max(map(names.cells, lines_of(out, batch))) <= 100
     assert f"inductor-bench kernel '{batch.path}/models/two#triton_per_fused_native_layer_norm_" in out
@@ -233,7 +233,7 @@ def test_a_number_that_is_none_is_damage(
     record.write_text(json.dumps(data).replace('"NUMBER"', number))
     out = " ".join(report(capsys, batch.path, "--no-plots").split())
     assert "2 of 6 models measured, 1 failed, 2 damaged" in out
-    assert "one: record, damaged:" in out and words in out
+    assert "one (record, damaged):" in out and words in out
 
 
 def test_a_record_of_a_newer_version(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +241,7 @@ def test_a_record_of_a_newer_version(batch: BatchFolder, capsys: pytest.CaptureF
     record.write_text(record.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
     out = " ".join(report(capsys, batch.path, "--no-plots").split())
     assert "2 of 6 models measured, 1 failed, 1 damaged, 1 of a newer format" in out
-    problem, _, hint = out.partition("one: record, newer: ")[2].partition("Hint: ")
+    problem, _, hint = out.partition("one (record, newer): ")[2].partition("Hint: ")
     assert f"newer than the {FORMAT} that this version reads" in problem and hint.startswith("update inductor-bench")
     assert "newer" in report(capsys, batch.path, "--format", "csv", "--no-plots").splitlines()[1].split(",")
 

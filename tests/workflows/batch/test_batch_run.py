@@ -131,7 +131,7 @@ def test_a_time_limit_ends_a_model_and_not_the_batch(tmp_path: Path) -> None:
     assert "--timeout" in failure.hint and found["good"].status == "done"
 
 
-@pytest.mark.parametrize("stop_at", ["fails: failed", "hangs on the CPU"])
+@pytest.mark.parametrize("stop_at", ["fails failed: ", "hangs on the CPU"])
 def test_an_interruption_keeps_what_was_measured(stop_at: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"1 of 3 models are in .*the same command continues"):
         run(tmp_path, "good|fails|hangs", Listener(stop_at))
