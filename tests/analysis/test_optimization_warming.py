@@ -114,7 +114,7 @@ def test_processes_that_only_compile_run_beside_each_other() -> None:
     ("processes", "compile_s", "budget_s", "rows"),
     [
         (0, 30.0, 1200.0, 8),
-        (0, 40.0, 400.0, 2),  # one after the other, with time for proofs and runs from the start
+        (0, 40.0, 400.0, 2),  # one after the other, with time for proofs and whole runs
         (0, 300.0, 400.0, 1),
         (4, 40.0, 400.0, 4),  # the original and the placebo, and then the rows in four processes
         (4, 40.0, 600.0, 8),

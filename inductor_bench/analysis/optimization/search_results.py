@@ -63,7 +63,7 @@ def is_alternating(found: Optimization) -> bool:
 def format_interval(gain: MeasuredGain) -> str:
     """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
     if gain.low <= NO_INTERVAL:
-        differ = f", and those with equal settings differ by up to {format_exact_percent(gain.placebo)}"
+        differ = f", and processes with equal settings differ by up to {format_exact_percent(gain.placebo)}"
         few = f"{count_processes(gain.processes)}, too few for an interval"
         return few + differ if gain.placebo > DIFFERING else few
     return f"99.9% interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
