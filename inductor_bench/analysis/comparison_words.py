@@ -487,14 +487,14 @@ def list_next_commands(comparison: RunComparison) -> list[NextCommand]:
         found.append(
             NextCommand(
                 f"inductor-bench kernel {files[0]} --compare {files[1]}{python}",
-                "times both versions of the kernel in turn, as they are and in the same config",
+                "measures both versions of the kernel in turn, as they are and in the same config",
             )
         )
     if config is not None and _is_folder(comparison.b.name):
         found.append(
             NextCommand(
                 f"inductor-bench kernel {_find_kernel_file(comparison.b.name, config.b[0].file)} --autotune",
-                "times both configs side by side, which the two runs could not do",
+                "measures both configs side by side, which the two runs could not do",
             )
         )
     return found

@@ -220,7 +220,7 @@ def _list_next_commands(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]
         command, why = f"{_retune(won[0])} --save tuned.py", "writes the winner as a file to run and to diff"
     elif kernels and all(kernel.tuning is None or not kernel.tuning.verdict for kernel in kernels):
         slowest = max(kernels, key=lambda kernel: kernel.cold.median_s)
-        command, why = _retune(slowest), "tries other configurations, each checked and timed against this configuration"
+        command, why = _retune(slowest), "tries other configs, each checked and timed against this config"
     else:
         return
     yield Commands(((command, why),))
