@@ -25,7 +25,7 @@ TF32_NAME = re.compile(r"tf32|tensorop_s?(1688|16816)")
 
 IN_BFLOAT16 = frozenset({Category.EXTERN_GEMM, Category.EXTERN_ATTENTION})
 """What a processor computes in bfloat16 if products of float32 may be: convolutions have a setting of their own, and
-Inductor's templates multiply in float32. (2.13, by the outputs)"""
+Inductor's templates multiply in float32. (torch 2.13, by the outputs)"""
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
 """Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""

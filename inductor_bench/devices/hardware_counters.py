@@ -101,7 +101,7 @@ def _read_rows(text: str) -> Iterator[dict[str, float]]:
 
 
 def _read_named_rows(text: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """The same with the name of each kernel."""
+    """Yields the name and the metrics of each device kernel."""
     names: list[str] = []
     scales: list[float] = []
     for line in text.splitlines():

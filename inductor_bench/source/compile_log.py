@@ -352,7 +352,7 @@ class SkippedFrame:
 
 
 def read_skipped_frame(metrics: Mapping[str, object], graph_break: str = "") -> SkippedFrame | None:
-    """The frame of Dynamo's metrics of one compilation; ``None`` if a graph was made. (2.13; 2.9 read only)
+    """The frame of Dynamo's metrics of one compilation; ``None`` if a graph was made. (torch 2.13; 2.9 read only)
 
     Args:
         metrics: the entry ``compilation_metrics``.

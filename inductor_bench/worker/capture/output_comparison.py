@@ -25,9 +25,9 @@ kernel changes its tensors by much more; a single kernel's candidates are held t
 before."""
 
 EDIT_TOLERANCES = {torch.float64: 1e-10, torch.float32: 5e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""The same for an edited kernel, in which a small term may be missing. Sums in another order, and other roundings of
-16-bit results, differ by less. A larger difference counts as rounding only if other roundings of the graph's inputs
-change its outputs by as much."""
+"""The relative differences for an edited kernel, in which a small term may be missing. Sums in another order, and other
+roundings of 16-bit results, differ by less. A larger difference counts as rounding only if other roundings of the
+graph's inputs change its outputs by as much."""
 
 COARSE_TOLERANCE = 0.2
 """The relative difference that rounding explains for 8-bit types."""

@@ -329,7 +329,7 @@ TIMED_S = 3.0
 
 PROFILED_COUNTS = (20, 40)
 PROFILED_S = 0.4
-"""The same for the profiled steps, of which the first one does not count."""
+"""The numbers and the time of the profiled steps, of which the first one does not count."""
 
 
 def is_tuned(place: int) -> bool:

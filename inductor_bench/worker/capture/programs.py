@@ -278,7 +278,7 @@ MEASURED_S = 3.0
 """Maximum seconds of further steps for their measurement."""
 
 COMPARED_S = 120.0
-"""The same for a comparison of steps with and without pins. A process that tries variants runs until all are timed."""
+"""Maximum seconds for a comparison of steps with and without pins. A process with variants runs until all are timed."""
 
 LEARNING_RATE = 1e-6
 """The learning rate: so small that the weights and all numbers stay about the same over thousands of steps."""

@@ -107,11 +107,12 @@ WINDOW_S = 0.5
 """Minimum time of the window in seconds, unless it has its maximum number of steps."""
 
 LONG_WINDOW_STEPS, LONG_WINDOW_S = 200, 2.0
-"""The same on an accelerator, whose host may become faster for seconds after the last compilation."""
+"""The window's maximum number of steps and minimum time on an accelerator, whose host may become faster for seconds
+after the last compilation."""
 
 PROFILED_STEPS = (3, 10)
 PROFILED_S = 0.15
-"""The same for the profiled steps."""
+"""Minimum and maximum number of profiled steps, and their minimum time in seconds."""
 
 ATTEMPTS = 3
 """Maximum number of profiles that begin; a profile in which the program compiles is discarded."""

@@ -30,7 +30,7 @@ WITHOUT_CUDA_GRAPHS = {"triton.cudagraphs": False}
 
 
 def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replaces the call of ``torch.compile``'s Inductor backend by ``make(call)``. (2.13; 2.9, 2.15 read only)
+    """Replaces the call of ``torch.compile``'s Inductor backend by ``make(call)``. (torch 2.13; 2.9, 2.15 read only)
 
     Dynamo calls it with the object that holds the options, the graph's module and its inputs. Ahead-of-time
     compilation, whose class is derived from that of the object, is left as it is.
@@ -131,7 +131,7 @@ def compile_as(
 @contextlib.contextmanager
 def around_compilations(surround: Surround) -> Iterator[None]:
     """Enters something around the compilation of each graph that is asked for inside, also of backward graphs, which
-    are compiled later. (2.13; 2.9, 2.11 read only)"""
+    are compiled later. (torch 2.13; 2.9, 2.11 read only)"""
     from torch._inductor import compile_fx
 
     original = compile_fx.compile_fx
@@ -190,7 +190,7 @@ def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
 class ReplaySwitch:
     """Lets compiled graphs that are replayed as CUDA graphs launch their kernels one by one for a while.
 
-    Made before the graphs are compiled. (2.11; 2.13, 2.15 read only)
+    Made before the graphs are compiled. (torch 2.11; 2.13, 2.15 read only)
     """
 
     def __init__(self) -> None:
@@ -436,7 +436,7 @@ def key_by_attention(codecache: Any) -> None:
 
 
 def write_attention(choice: Attention) -> None:
-    """Puts such a choice in place."""
+    """Sets what scaled_dot_product_attention may choose from."""
     import torch
 
     for name, enabled in zip(_BACKENDS, choice[0], strict=True):

@@ -230,7 +230,8 @@ def key_caches_by_lines(codecache: ModuleType, folder: str) -> Undo:
 
     A graph whose lines have moved, or whose modules have other names, is compiled again, because a cached one comes
     with those that it had. Where the
-    program has chosen another folder than ``folder`` for its caches, they are passed by. (2.13; 2.9, 2.11 read only)
+    program has chosen another folder than ``folder`` for its caches, they are passed by.
+    (torch 2.13; 2.9, 2.11 read only)
     """
     details = codecache.FxGraphHashDetails
     original = details.__init__
@@ -324,7 +325,7 @@ def clone_input(value: Any) -> Any:
 
 
 def list_compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
-    """The result of compiling each Triton kernel of a module, by the kernel's variable. (2.11 with Triton 3.6)
+    """The result of compiling each Triton kernel of a module, by the kernel's variable. (torch 2.11 with Triton 3.6)
 
     A kernel that did not run has several configurations left and is not listed.
     """

@@ -183,7 +183,7 @@ def call_on_cuda_graphs(
 ) -> Undo:
     """Calls ``recorded`` and ``warmed`` around CUDA graphs that torch records, and ``refused`` with each reason not to.
 
-    (2.9, 2.11, 2.13, 2.15; read only: they need a GPU)
+    (torch 2.9, 2.11, 2.13, 2.15; read only: they need a GPU)
     """
     from torch._inductor import cudagraph_trees
 
@@ -295,7 +295,7 @@ def surround_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None
 
 
 def call_before_captures(begins: Callable[[], None]) -> Undo:
-    """Calls ``begins`` before the program begins to record a CUDA graph. (2.9, 2.13; read only: it needs a GPU)
+    """Calls ``begins`` before the program begins to record a CUDA graph. (torch 2.9, 2.13; read only: it needs a GPU)
 
     Inductor and ``torch.cuda.graph`` record through this class.
     """
@@ -475,7 +475,9 @@ Quietly = Callable[[Run], Any]
 
 @contextlib.contextmanager
 def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaunch, quietly: Quietly) -> Iterator[None]:
-    """Replaces each launch of a module's Triton kernels in the block by a call of ``on_launch``. (2.11; 2.13 read only)
+    """Replaces each launch of a module's Triton kernels in the block by a call of ``on_launch``.
+
+    (torch 2.11; 2.13 read only)
 
     Every launch goes through ``CachingAutotuner.run``, also that of a multi-kernel's choice.
 
@@ -525,7 +527,7 @@ def no_dispatch() -> contextlib.AbstractContextManager[Any]:
 
 
 def read_triton_signature(kernel: Any) -> tuple[dict[str, str], frozenset[str]]:
-    """The types of a Triton kernel's parameters, and the parameters updated in place. (2.11; 2.13 read only)"""
+    """The types of a Triton kernel's parameters, and the parameters updated in place. (torch 2.11; 2.13 read only)"""
     signature = {str(name): str(kind) for name, kind in kernel.triton_meta["signature"].items()}
     return signature, frozenset(kernel.mutated_arg_names)
 
@@ -541,7 +543,7 @@ WAITS, WAIT_S = 5, 0.01
 
 @contextlib.contextmanager
 def detaching_cupti() -> Iterator[None]:
-    """Detaches CUPTI after the profile that ends inside; attached, it slows each launch. (2.9 to 2.15; read only)
+    """Detaches CUPTI after the profile that ends inside; attached, it slows each launch. (torch 2.9 to 2.15; read only)
 
     Kineto detaches it in a separate thread, when a call of CUDA's runtime returns: the synchronisations are such
     calls. The variable is removed after them, because profiles in quick succession crash with it (kineto issue 1169).

@@ -260,7 +260,7 @@ def compile_triton_call(source: str, name: str, module: str) -> Callable[..., An
     Args:
         source: its text, in which ``torch.cuda.current_device()`` stands for the GPU.
         name: the function.
-        module: the text of the compiled module that will call it, which says on which GPU. (2.11, 2.13 read only)
+        module: the text of the compiled module that will call it, which says on which GPU. (torch 2.11, 2.13 read only)
     """
     import torch
     from torch._inductor.codecache import PyCodeCache

@@ -98,7 +98,7 @@ FIRST_CASES = (
 """The values and fills of the checks with the launch that runs most often; the first is made several times."""
 
 LATER_CASES = ((RECORDED, FILL_NAN), (OTHER, FILL_STALE), (INFINITE, FILL_PATTERN), (NAN, FILL_PATTERN))
-"""Those of the checks with each other launch."""
+"""The values and fills of the checks with each other launch."""
 
 LAST_CASES = ((OTHER, FILL_NAN), (NUDGED, FILL_STALE))
 """Those of the checks after it was timed."""

@@ -145,7 +145,7 @@ DECIDING = (
 """How the names of variables begin that may decide what is compiled."""
 
 INDIFFERENT = ("INDUCTOR_BENCH", "TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TORCH_LOGS")
-"""How the names of those begin that do not."""
+"""How the names of variables begin that do not decide it although :data:`DECIDING` fits."""
 
 _TORCH = """\
 import importlib.util, os, sys

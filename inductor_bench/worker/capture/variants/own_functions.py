@@ -37,7 +37,7 @@ class OwningTurns(Protocol):
         """Compiles a graph that only this variant has."""
 
     def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-        """What calls the one, and the other if that fails, which gives the variant up."""
+        """A function that calls ``made``; if ``made`` fails, it calls ``own``, and gives the variant up."""
 
     def give_up(self, number: int, reason: str) -> None:
         """Gives the variant up."""

@@ -385,7 +385,7 @@ class Turns:
                 settings.compile_s += time.perf_counter() - begin_s
 
     def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-        """What calls the one, and the other if that fails."""
+        """A function that calls ``made``; if ``made`` fails, it calls ``own``."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             try:
