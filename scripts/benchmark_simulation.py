@@ -252,7 +252,7 @@ def with_one_graph(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> S
     """The queue whose region is one launch."""
     replays = []
     for _, actions in sorted(profiled.calls.items()):
-        works = [queue.works[place] for number in actions for place in queue.actions[number].works]
+        works = [queue.works[place] for number in actions for place in queue.actions[number].work_indices]
         busy_s, gap_s = math.fsum(work.duration_s for work in works), REPLAYED_GAP_S
         if setup.replay_s is not None:
             gap_s = compute_replay_gap_s(setup.replay_s, busy_s, len(works))
