@@ -126,7 +126,7 @@ class EditPin:
     language: str  # ``triton`` or ``cpp``
     source: str  # the edited text, as generated code passes it to its compiler
     file: str  # the path of the edited file, for people
-    # of an edit in the place of calls: the id of each kernel that is called, or its operator; otherwise empty
+    # for an edit that replaces calls: the id of each kernel that is called, or its operator; otherwise empty
     calls: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()  # what such a kernel takes: the names of the arguments, in C++ their types
     choice: tuple[str, ...] = ()  # what max-autotune chose for the source that was edited, if it is from a template

@@ -56,8 +56,8 @@ def check_triton(source: str, original: str, required: int | None = None) -> Ind
 
     Args:
         source: its text.
-        original: that of the original; of a kernel in the place of calls the text that it began with.
-        required: the least number of parameters of a kernel in the place of calls; ``None`` for another kernel.
+        original: the text of the original; for a kernel that replaces calls, the text that it began with.
+        required: the least number of parameters of a kernel that replaces calls; ``None`` for another kernel.
     """
     try:
         if required is None:
@@ -95,7 +95,7 @@ def _check_triton(tree: ast.Module, original: ast.Module) -> None:
 
 
 def _check_launched(tree: ast.Module, original: ast.Module, required: int) -> None:
-    """Checks a kernel in the place of calls: the last function of the text that it began with."""
+    """Checks a kernel that replaces calls: the last function of the text that it began with."""
     known = _list_functions(original)[-1]
     kernel = next((each for each in _list_functions(tree) if each.name == known.name), None)
     if kernel is None:
@@ -119,7 +119,7 @@ def _check_parameters(given: list[str], known: list[str], required: int) -> None
 
 
 def list_parameters(language: str, source: str, name: str) -> list[str]:
-    """The parameters of a kernel in the place of calls: of the Triton function ``name``; in C++ their types."""
+    """The parameters of a kernel that replaces calls: of the Triton function ``name``; in C++ their types."""
     if language == "cpp":
         return list(list_argument_types(remove_comments(source)))
     return [each.arg for node in _list_functions(parse(source)) if node.name == name for each in node.args.args]

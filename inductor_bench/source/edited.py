@@ -66,12 +66,12 @@ class KernelEdit:
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Of an edit in the place of calls: the id of each kernel that is called, or its operator; otherwise empty."""
+        """For an edit that replaces calls: the id of each kernel that is called, or its operator; otherwise empty."""
         return tuple(self.facts.get("replaces", {}).get("calls", ()))
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a kernel in the place of calls takes: the names of the arguments, in C++ their types."""
+        """What a kernel that replaces calls takes: the names of the arguments, in C++ their types."""
         return tuple(list_parameters(self.language, self.source, str(self.facts["replaces"].get("name", ""))))
 
     @property

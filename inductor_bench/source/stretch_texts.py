@@ -1,4 +1,4 @@
-"""The texts of one kernel in the place of several calls: one to begin with, and the forms in which it is compiled."""
+"""The texts of one kernel that replaces several calls: one to begin with, and the forms in which it is compiled."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ TILE = (64, 64, 32)
 
 
 def find_triton_name(stretch: CallGroup) -> str:
-    """The name of the function that is launched in the place of a stretch."""
+    """The name of the function that is launched instead of a stretch."""
     return f"triton_edited_{stretch.id[:8]}"
 
 

@@ -481,7 +481,7 @@ def _find_body(tree: ast.Module, first: int, last: int) -> tuple[ast.FunctionDef
 
 @dataclass(frozen=True)
 class Replaced:
-    """One call in the place of a stretch of a module."""
+    """One call that replaces a stretch of a module."""
 
     first: int  # the line of the first call of the stretch
     last: int  # that of the last one

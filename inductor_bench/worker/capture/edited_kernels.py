@@ -246,7 +246,7 @@ class EditedFunction:
 
 @dataclass(eq=False)
 class EditedCalls:
-    """An edit in the place of calls of a module, as ``PinnedKernel``."""
+    """An edit that replaces calls of a module, as ``PinnedKernel``."""
 
     pin: EditPin
     place: Replaced
@@ -270,7 +270,7 @@ class EditedCalls:
 
 
 class CallEdits:
-    """The edits of this process in the place of calls.
+    """The edits of this process that replace calls.
 
     Args:
         edits: those of all kinds.

@@ -168,7 +168,7 @@ def _list_views(stretch: CallGroup, places: Sequence[int], but: Sequence[int] = 
 
 
 def make_calls_edit(found: RunCalls, place: Path) -> KernelEdit:
-    """The edit in the place of calls that nobody has changed yet: a kernel that does what they do.
+    """The edit that replaces calls, before anybody has changed it: a kernel that does what they do.
 
     Raises:
         UsageError: there is no kernel to begin with.
