@@ -60,8 +60,8 @@ class KernelEdit:
 
     @cached_property
     def kernel_id(self) -> str:
-        """The id of the original kernel, which the same kernel has in every program, whatever its number; of an edit in
-        the place of calls the id of these calls."""
+        """The id of the original kernel, which is the same in every program; for an edit that replaces calls, the id of
+        these calls."""
         return str(self.facts["kernel_id"]) if self.calls else compute_kernel_id(self.language, self.original_source)
 
     @property
