@@ -124,7 +124,7 @@ def test_how_far_a_program_is_comes_from_what_its_processes_wrote() -> None:
     assert describe_news((), 0) == "" and describe_news((), 1) == "1 graph compiled"
     waiting = ObservedSteps(pid=1, device="cpu", state=WAITING, steps=3, first_step_time_s=31.2)
     ahead = replace(waiting, pid=2, state=TIMING, steps=8)
-    said = "2 graphs compiled, at least 3 steps, the first in 31.2 s with its compilation"
+    said = "2 graphs compiled, at least 3 steps, the first step took 31.2 s with its compilation"
     assert describe_news((waiting,), 2) == said
     assert describe_news((waiting, ahead), 2) == said.replace("3 steps", "8 steps") + ", now timed"
 
