@@ -291,7 +291,7 @@ def list_facts(found: Optimization) -> Iterator[tuple[str, str]]:
         if winner.alone is not None:
             caches = ", with caches" * (winner.from_start == SHARED_CACHES)
             ran = f"in {count_processes(winner.alone.processes)}, each with the settings or without them"
-            yield "whole runs", f"{format_whole_step(winner.alone)}, {ran}{caches}"
+            yield "new processes", f"{format_whole_step(winner.alone)}, {ran}{caches}"
         if winner.losses:
             yield "training", winner.losses
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes

@@ -56,7 +56,7 @@ def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_lo
     assert "(+2.0%, 4 processes, too few for an interval); its proof, " in said
     differing = replace(few, share=0.5, placebo=3.26)  # with the settings 14.9 ms once, and 64 ms once
     said = write_headline(replace(found, winner=replace(found.winner, alone=differing)))
-    assert " proven in turns with the original in one process; in whole runs: " in said
+    assert " proven in turns with the original in one process; in new processes that start with " in said
     assert "4 processes, too few for an interval, and processes with equal settings differ by up to 326.0%)" in said
 
 
@@ -64,7 +64,9 @@ def test_the_smaller_saving_comes_first() -> None:
     found = optimization(two_winners())
     assert found.winner is not None and found.winner.alone is not None
     winner, more = found.winner, replace(found.winner.alone, share=found.winner.gain.share + 0.1)
-    got, _, start = write_headline(replace(found, winner=replace(winner, alone=more))).partition("; in whole runs: ")
+    got, _, start = write_headline(replace(found, winner=replace(winner, alone=more))).partition(
+        "; in new processes that start with these settings: "
+    )
     before, after = units.seconds(winner.gain.before_s), units.seconds(winner.gain.after_s)
     assert got.startswith(f"{before} → {after} a step (\N{MINUS SIGN}")
     assert got.endswith(f"{format_interval(winner.gain)}), proven in turns with the original in one process")
@@ -206,7 +208,7 @@ def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_
     assert said.endswith("; give a longer --budget")
     assert write_headline(replace(found, is_complete=False)).endswith("; the same command goes on")
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
-    assert "--budget 21m" in text and "whole runs" not in text, "longer than the 20 minutes that it had"
+    assert "--budget 21m" in text and "each with the settings" not in text, "longer than the 20 minutes that it had"
     alone = searched(DrawnProgram(0, {"loader": 0.3}, levels=0.002), rows, confirming_s=0.0)
     assert "%), proven in processes of its own. 2 settings tried" in write_headline(optimization(alone))
 

@@ -41,10 +41,11 @@ def describe_result(found: Optimization) -> str:
     if winner is None:
         return ""
     gain, alone, where = winner.gain, winner.alone, describe_proof_processes(found)
+    those = "this setting" if len(winner.slugs) == 1 else "these settings"
     if alone is None or gain.share < alone.share or alone.placebo > DIFFERING:
         said = f"{format_whole_step(gain)} {_saving(gain)}, proven {where}"
-        return f"{said}; in whole runs: {_step(alone)} {_saving(alone)}" if alone is not None else said
-    those = "this setting" if len(winner.slugs) == 1 else "these settings"
+        started = f"in new processes that start with {those}"
+        return f"{said}; {started}: {_step(alone)} {_saving(alone)}" if alone is not None else said
     said = f"{format_whole_step(alone)} if you run the program with {those} {_saving(alone)}"
     return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain)}"
 

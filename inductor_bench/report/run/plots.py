@@ -410,7 +410,7 @@ def _list_bandwidth_notes(entries: list[Entry]) -> list[str]:
 
 
 LEAST_SHARE_DRAWN = 1e-3
-"""The share of all time below which a kernel has no mark. In a training step of 640 kernels 494 have less, 10% of the time in all."""
+"""The share of all time below which a kernel has no mark. Of a step of 640 kernels 494 have less, together 10%."""
 
 
 def _draw_headroom(run: Run) -> Figure | None:

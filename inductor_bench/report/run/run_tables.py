@@ -99,7 +99,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     )
     columns = tuple(column for column in columns if column.title != "rate" or not roofs)
     place_of, retunes, known = names.name_files(run), list_retunes_by_kernel(run), _find_retunes(run.retunes)
-    rows = []
+    rows: list[Row] = []
     for entry in entries:
         found = retune_of(entry, retunes)
         cells = [
@@ -118,7 +118,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     every = make_sentences(write_kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     if len(entries) > MOST_DETAILED:
-        text = f"a click shows all of the first {MOST_DETAILED}, and the name of the others; tables/kernels.csv has the rest"
+        text = f"the first {MOST_DETAILED} have all details; of the others tables/kernels.csv has them"
         every = (*every, *make_sentences([text], NOTE, On.PAGE))
     on = On.EVERYWHERE if shown else On.PAPER
     sums = tuple(_sort_by_category(run, entries))
