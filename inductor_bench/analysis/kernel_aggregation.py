@@ -38,6 +38,14 @@ MATRIX_PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 DRAWS_ON_CPU = re.compile(r"\b(normalized_rand|randn|randint64)_cpu\(")
 """How a C++ kernel draws a random number, which takes many times as long as moving one. (torch 2.13)"""
 
+MOST_VISITS = 8
+"""Visits of an element for each four bytes that a C++ kernel moves, up to which its bytes may be its limit. Of 340
+kernels of 25 programs all but one have at most 2.2; sums over all pairs of 1,500 points have 321."""
+
+_BOUNDS = r"(\w+)=static_cast<int64_t>\((\d+)L\); \1<static_cast<int64_t>\((\d+)L\); \1\+="
+_LOOP = re.compile(rf"for\s*\(int64_t {_BOUNDS}|for\s*\(int64_t |[{{}}]")
+"""A loop with its bounds, any other loop, or a brace of a C++ kernel as Inductor writes it. (torch 2.13)"""
+
 CostKey = tuple[str, TensorArguments]
 GroupKey = tuple[Category, str, str]  # category, name, and the kernel's variable or the operator
 UNKNOWN = OperatorCost()
@@ -444,8 +452,7 @@ def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence
     if definition is not None:
         if definition.template_flops is None and MATRIX_PRODUCT.search(definition.source):
             return "how large its matrix products are is not known"
-        draws = definition.language == "cpp" and DRAWS_ON_CPU.search(definition.source)
-        return "it draws random numbers one by one, which its bytes say nothing of" if draws else ""
+        return _explain_cpp_work(definition, facts) if definition.language == "cpp" else ""
     for activity, part in members:
         if activity.kind == "kernel" and activity.operator:
             if part is None:
@@ -454,6 +461,38 @@ def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence
             if reason:
                 return reason
     return ""
+
+
+def _explain_cpp_work(definition: KernelDefinition, facts: KernelFacts) -> str:
+    """Why the bytes of a C++ kernel say nothing of its time; empty if nothing says so."""
+    if DRAWS_ON_CPU.search(definition.source):
+        return "it draws random numbers one by one, which its bytes say nothing of"
+    moved, visits = facts.kernel_bytes.get(definition.name, definition.moved_bytes), count_visits(definition.source)
+    if moved and visits and 4 * visits > MOST_VISITS * moved:
+        return (
+            f"it computes with each element about {round(4 * visits / moved):,} times, which its bytes say nothing of"
+        )
+    return ""
+
+
+def count_visits(source: str) -> int | None:
+    """How often the loops of a C++ kernel visit an element; ``None`` if a loop's bounds are not numbers."""
+    visits, open_blocks, next_size, is_innermost = 0, [1], 1, False
+    for found in _LOOP.finditer(source):
+        if found[2]:
+            next_size = int(found[3]) - int(found[2])
+        elif found[0] == "{":
+            is_innermost = is_innermost or next_size > 1
+            open_blocks.append(open_blocks[-1] * next_size)
+            next_size = 1
+        elif found[0] == "}":
+            size = open_blocks.pop() if len(open_blocks) > 1 else 1
+            if is_innermost and size > open_blocks[-1]:
+                visits += size
+                is_innermost = False
+        else:
+            return None
+    return visits
 
 
 def _find_dtype(members: Sequence[Member], facts: KernelFacts) -> str | None:

@@ -15,7 +15,7 @@ from h200 import FOLDER, RECORDED, activities_of, iterations_of, source_of, trac
 
 from inductor_bench.analysis.analyse import ModuleFacts, count_input_shapes, describe_module, read_kernel_facts
 from inductor_bench.analysis.evidence_files import AttributedModule
-from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
+from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels, count_visits
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import Details, KernelDefinition, ModuleInput, ModuleSource
 from inductor_bench.records.evidence import ModuleEvidence
@@ -171,6 +171,31 @@ def test_a_kernel_that_draws_random_numbers_on_a_cpu_has_no_roof() -> None:
         found = judged([replace(activity("cpp_0", None), kernel=kernel)])["cpp_0"]
         assert found.roof.bandwidth == pytest.approx(1e10)
         assert (found.roof.gain_limit_s is None, "random numbers" in found.unjudged) == (unjudged, unjudged)
+
+
+def loop(name: str, end: str, body: str, step: int = 1) -> str:
+    cast = "static_cast<int64_t>"
+    return f"for(int64_t {name}={cast}(0L); {name}<{cast}({end}); {name}+={cast}({step}L)) {{ {body} }}"
+
+
+def test_the_innermost_loops_of_a_cpp_kernel_visit_elements() -> None:
+    pairs = loop(
+        "x0", "1500L", "double sum = 0;" + loop("x1", "1500L", "if (x1 < 3) { sum += in[x1]; }") + "out[x0] = sum;"
+    )
+    assert count_visits(pairs) == 1500 * 1500
+    rows = loop("x0", "64L", loop("x1", "100L", "max;", 16) + loop("x1", "100L", "exp;", 16) + "one;")
+    assert count_visits(rows) == 2 * 64 * 100
+    assert count_visits("{ out[0] = in[0]; }") == 0
+    assert count_visits(loop("x0", "ks0", "out[x0] = 1;")) is None
+
+
+def test_a_cpp_kernel_that_computes_with_each_element_many_times_has_no_roof() -> None:
+    for length, unjudged in (("3000L", False), ("1500L", True)):
+        inner = loop("x1", length, "sum += in[x1];")
+        source = inner if not unjudged else loop("x0", length, inner)
+        kernel = KernelDefinition("cpp_0", "cpp_0", "id", Category.CPP, "cpp", source, 1, moved_bytes=12_000)
+        found = judged([replace(activity("cpp_0", None), kernel=kernel)])["cpp_0"]
+        assert (found.roof.gain_limit_s is None, "about 750 times" in found.unjudged) == (unjudged, unjudged)
 
 
 def test_a_sort_has_no_share_of_any_peak() -> None:
