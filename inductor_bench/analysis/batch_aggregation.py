@@ -285,7 +285,9 @@ def _describe_rate(kernel: KernelResult, tf32: bool) -> KernelRate:
         amount / time_s if amount is not None and time_s > 0 else None for amount in (kernel.moved_bytes, kernel.flops)
     )
     rates = bandwidth, flop_rate, kernel.peak_share
-    return KernelRate(kernel.bound, kernel.dtype, tf32, time_s, *rates, time_s / (kernel.calls or 1))
+    return KernelRate(
+        kernel.bound, kernel.dtype, tf32, time_s, *rates, (kernel.moved_bytes or 0.0) / (kernel.calls or 1)
+    )
 
 
 def _leave_out_refuted_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]]) -> ModelResult:

@@ -220,7 +220,7 @@ class KernelRate(NamedTuple):
     bandwidth: float | None
     flop_rate: float | None
     peak_share: float | None  # of the bound; ``None`` for a rate above it
-    call_s: float  # the seconds of one of its calls
+    call_bytes: float  # the bytes that one of its calls moves; 0 if they are unknown
 
     @property
     def roof(self) -> Roof:
@@ -233,7 +233,7 @@ class KernelRate(NamedTuple):
         if self.bound == "compute":
             return find_matrix_roof(self.dtype, peaks, tf32=self.tf32)
         if self.bound == "cache":
-            return peaks.find_cache_bandwidth((self.bandwidth or 0.0) * self.call_s)
+            return peaks.find_cache_bandwidth(self.call_bytes)
         return peaks.memory_bandwidth if self.bound == "memory" else None
 
     def beyond(self, peaks: Peaks) -> float:
@@ -248,8 +248,8 @@ def describe_rate(module: ModuleRecord, kernel: Kernel) -> KernelRate:
     """The rates of a kernel of a module, by its time in the step if it is known."""
     time_s, roof = kernel.time_s if kernel.step_time_s is None else kernel.step_time_s, kernel.roof
     rates = roof.bandwidth, roof.flop_rate, roof.peak_share
-    calls = kernel.calls if kernel.step_time_s is None else kernel.step_calls
-    return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates, time_s / (calls or 1))
+    call_bytes = (kernel.work.moved_bytes or 0.0) / (kernel.calls or 1)
+    return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates, call_bytes)
 
 
 def find_refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: float = 0.0) -> frozenset[Roof]:

@@ -124,7 +124,7 @@ def _make_peak_rows(peaks: Peaks) -> list[Row]:
     found = [("DRAM", units.rate(peaks.memory_bandwidth), f"simple kernels over arrays far larger than the {cache}")]
     if rates := describe_cache_rates(peaks):
         held = f"a third of its {units.size(peaks.cache_bytes)}" if peaks.cache_bytes else "arrays that it holds"
-        least = f", down to {units.size(peaks.cache_roofs[0].size)}" if peaks.cache_roofs else ""
+        least = f", down to {units.size(peaks.cache_roofs[0].size)}" if len(peaks.cache_roofs) > 1 else ""
         found.append((cache, rates, f"the same over {held}{least}"))
     found += [
         (f"compute {dtype}", units.flop_rate(rate), "dense matrix products of random numbers" if index == 0 else "")

@@ -243,3 +243,11 @@ def test_a_cache_that_is_no_faster_than_memory_has_no_peak(monkeypatch: pytest.M
     flat = replace(GOOD, cache_bandwidth=13e9)
     assert measured_under(monkeypatch, [flat, GOOD], [IDLE] * 3) == (GOOD, "")
     assert measured_under(monkeypatch, [flat, flat], [IDLE] * 3) == (replace(flat, cache_bandwidth=None), "")
+
+
+def test_no_cache_has_a_lower_roof_than_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {1 << 20: 40e9, 2 << 20: 80e9, 64 << 20: 15e9}
+    monkeypatch.setattr(processor, "_measure_bandwidth", rates.__getitem__)
+    found = processor._measure_caches(list(rates), 20e9)
+    assert [roof.bandwidth for roof in found] == [80e9, 80e9, 20e9]
+    assert processor._list_cached_sizes(6 << 20) == [1 << 20, 3 << 19, 2 << 20]

@@ -372,8 +372,8 @@ def describe_cache_rates(peaks: Peaks) -> str:
     """Returns ``9.30 TB/s``, or ``28.7 GB/s to 158 GB/s`` for the caches of a CPU; empty if none was measured."""
     if not peaks.cache_bandwidth:
         return ""
-    rate = units.rate(peaks.cache_bandwidth)
-    return f"{rate} to {units.rate(peaks.cache_roofs[0].bandwidth)}" if peaks.cache_roofs else rate
+    least, most = peaks.cache_bandwidth, peaks.find_cache_bandwidth(0) or 0.0
+    return units.rate(least) + (f" to {units.rate(most)}" if most > least else "")
 
 
 def describe_peaks(peaks: Peaks) -> str:

@@ -44,7 +44,7 @@ def measure_cpu_peaks() -> Roofs:
     """Measures the processors that this process may use, with torch's number of threads."""
     cache = last_level_cache_bytes()
     memory = _measure_bandwidth(3 * _choose_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
-    roofs = _measure_caches(_list_cached_sizes(cache)) if cache is not None else ()
+    roofs = _measure_caches(_list_cached_sizes(cache), memory) if cache is not None else ()
     return Roofs(memory, _measure_products(), cache, roofs[-1].bandwidth if roofs else None, cache_roofs=roofs)
 
 
@@ -57,12 +57,13 @@ def _list_cached_sizes(cache: int) -> list[int]:
     return [*sizes, cache // 3]
 
 
-def _measure_caches(sizes: Sequence[int]) -> tuple[CacheRoof, ...]:
+def _measure_caches(sizes: Sequence[int], memory: float) -> tuple[CacheRoof, ...]:
     """The roofs of so much data, ascending: the inner caches hold small data, and are several times as fast.
 
-    A call of little data is mostly the start of its threads. So a roof is the highest of its size and all larger ones.
+    A call of little data is mostly the start of its threads. So a roof is the highest of its size and all larger ones,
+    and at least that of the memory: other programs may use the last-level cache, too.
     """
-    rates = [_measure_bandwidth(size) for size in sizes]
+    rates = [max(_measure_bandwidth(size), memory) for size in sizes]
     return tuple(CacheRoof(size, max(rates[place:])) for place, size in enumerate(sizes))
 
 
