@@ -452,7 +452,8 @@ def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence
     if definition is not None:
         if definition.template_flops is None and MATRIX_PRODUCT.search(definition.source):
             return "how large its matrix products are is not known"
-        return _explain_cpp_work(definition, facts) if definition.language == "cpp" else ""
+        is_template = definition.template_flops is not None
+        return _explain_cpp_work(definition, facts) if definition.language == "cpp" and not is_template else ""
     for activity, part in members:
         if activity.kind == "kernel" and activity.operator:
             if part is None:
@@ -464,14 +465,12 @@ def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence
 
 
 def _explain_cpp_work(definition: KernelDefinition, facts: KernelFacts) -> str:
-    """Why the bytes of a C++ kernel say nothing of its time; empty if nothing says so."""
+    """Why its bytes do not limit a C++ kernel; empty if they may."""
     if DRAWS_ON_CPU.search(definition.source):
-        return "it draws random numbers one by one, which its bytes say nothing of"
+        return "it draws random numbers one by one, so its bytes do not limit it"
     moved, visits = facts.kernel_bytes.get(definition.name, definition.moved_bytes), count_visits(definition.source)
     if moved and visits and 4 * visits > MOST_VISITS * moved:
-        return (
-            f"it computes with each element about {round(4 * visits / moved):,} times, which its bytes say nothing of"
-        )
+        return f"it computes with each element about {round(4 * visits / moved):,} times, so its bytes do not limit it"
     return ""
 
 
