@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from .pinning import add_to_cache_keys
+
 Compile = Callable[..., Any]
 """Compiles a graph; see :func:`compile_as`."""
 
@@ -422,17 +424,13 @@ def key_by_attention(codecache: Any) -> None:
     """Adds the backends of attention to the keys of torch's caches, which do not know them (pytorch #185449).
 
     Without them a process may get a graph that another process compiled with other backends. ``codecache`` is torch's
-    module. (torch 2.9 to 2.13)
+    module. (torch 2.9 to 2.15)
+
+    Raises:
+        AttributeError: this torch has other names for them.
     """
-    details = codecache.FxGraphHashDetails
-    original = details.__init__
-
-    @functools.wraps(original)
-    def init(found: Any, *arguments: Any, **keywords: Any) -> None:
-        original(found, *arguments, **keywords)
-        found.cache_key_tag = f"{getattr(found, 'cache_key_tag', '')} attention {read_attention()}"
-
-    details.__init__ = init
+    read_attention()  # a torch that cannot tell them raises an error here, and not while the program compiles
+    add_to_cache_keys(codecache, "inductor_bench_attention", read_attention)
 
 
 def write_attention(choice: Attention) -> None:

@@ -229,8 +229,7 @@ def key_caches_by_lines(codecache: ModuleType, folder: str) -> Undo:
     """Makes lines, modules and the number of threads a part of the keys of Inductor's and AOTAutograd's caches.
 
     A graph whose lines have moved, or whose modules have other names, is compiled again, because a cached one comes
-    with those that it had. Where the
-    program has chosen another folder than ``folder`` for its caches, they are passed by.
+    with those that it had. If the program has chosen another folder than ``folder`` for its caches, they are not used.
     (torch 2.13; 2.9, 2.11 read only)
     """
     details = codecache.FxGraphHashDetails

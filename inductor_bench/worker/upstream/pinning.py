@@ -196,19 +196,28 @@ def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
         autotuner._cached_launcher = None
 
 
+def add_to_cache_keys(codecache: Any, name: str, read: Callable[[], object]) -> None:
+    """Adds a value to the keys of Inductor's and AOTAutograd's caches; ``codecache`` is torch's module.
+
+    The keys are hashes of all attributes of these details. ``read`` is called for each graph. (torch 2.9 to 2.15)
+    """
+    details = codecache.FxGraphHashDetails
+    original = details.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        setattr(self, name, read())
+
+    details.__init__ = init
+
+
 def distinguish_caches(codecache: Any, digest: str) -> None:
     """Makes compiled code with other pins another entry of Inductor's caches; ``codecache`` is torch's module.
 
-    The keys are hashes of all attributes of these details. (torch 2.11, 2.13, 2.15)
+    (torch 2.11, 2.13, 2.15)
     """
-    original: Callable[..., None] = codecache.FxGraphHashDetails.__init__
-
-    @functools.wraps(original)
-    def initialise(self: Any, *arguments: Any, **keywords: Any) -> None:
-        original(self, *arguments, **keywords)
-        self.inductor_bench = digest
-
-    codecache.FxGraphHashDetails.__init__ = initialise
+    add_to_cache_keys(codecache, "inductor_bench", lambda: digest)
 
 
 def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str], Any]) -> None:

@@ -165,8 +165,9 @@ def set_attention(name, value):
     import torch.compiler.config
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if value not in torch.compiler.config.cache_key_tag:
-        torch.compiler.config.cache_key_tag += value
+    tag = " attention %s;" % value
+    if not torch.compiler.config.cache_key_tag.endswith(tag):
+        torch.compiler.config.cache_key_tag += tag
     order = sdpa_kernel([getattr(SDPBackend, word.strip()) for word in value.split(",")], set_priority=True)
     while ORDERS:
         ORDERS.pop().__exit__(None, None, None)
@@ -357,7 +358,7 @@ def write_lines_to_paste(settings: Sequence[ProgramSetting], optimizers: Sequenc
         elif one.kind == ATTENTION:
             names = ", ".join(f"SDPBackend.{name}" for name in str(parse_value(one.value)).split(","))
             yield "# torch's caches may hold graphs with other backends, so they get a key of their own"
-            yield f"torch.compiler.config.cache_key_tag += {str(parse_value(one.value))!r}"
+            yield f"torch.compiler.config.cache_key_tag += {f' attention {parse_value(one.value)};'!r}"
             yield "from torch.nn.attention import SDPBackend, sdpa_kernel"
             yield f"with sdpa_kernel([{names}], set_priority=True):  # around the steps"
         elif one.kind == ENVIRONMENT:

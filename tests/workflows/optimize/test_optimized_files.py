@@ -59,6 +59,7 @@ print(json.dumps({
     "compile": seen,
     "math": torch.backends.cuda.math_sdp_enabled(),
     "order": torch._C._get_sdp_priority_order()[0],
+    "tag": torch.compiler.config.cache_key_tag,
     "channels_last": net.weight.is_contiguous(memory_format=torch.channels_last),
     "variable": os.environ["SOME_VARIABLE"],
 }))
@@ -82,6 +83,7 @@ def test_the_module_applies_all_settings_without_this_tool(tmp_path: Path) -> No
         "compile": {"dynamic": True},
         "math": True,
         "order": 0,
+        "tag": " attention MATH,FLASH_ATTENTION;",
         "channels_last": True,
         "variable": "8",
     }
@@ -172,7 +174,7 @@ def test_a_graph_in_torchs_cache_does_not_keep_the_backend_of_attention(tmp_path
         ended = forking_python.run([str(tmp_path / "attend.py"), *arguments], **variables)
         assert ended.stdout.splitlines()[-1:] == [found], ended.stderr
     lines = "\n".join(write_lines_to_paste(settings))
-    assert "torch.compiler.config.cache_key_tag += 'FLASH_ATTENTION,MATH'" in lines
+    assert "torch.compiler.config.cache_key_tag += ' attention FLASH_ATTENTION,MATH;'" in lines
     for flash, found in (("math", "False"), ("flash", "True"), ("math", "False")):
         ended = forking_python.run(
             [str(tmp_path / "attend.py"), flash],
