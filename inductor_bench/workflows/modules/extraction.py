@@ -7,6 +7,7 @@ import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -134,10 +135,11 @@ def read_modules_of_run(
         InductorBenchError: the record cannot be read.
     """
     if making is None and values != RECORDED:
-        files = (path for place in _READ for path in folder.path.glob(place))
-        marks = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(files))
-        modules, failures = _read_stored_modules(folder.path, marks)
-        return list(modules), failures
+        with suppress(OSError):  # a file that is gone meanwhile: what reads it says so
+            files = sorted(path for place in _READ for path in folder.path.glob(place))
+            marks = tuple((path.name, facts.st_mtime_ns, facts.st_size) for path in files for facts in [path.stat()])
+            modules, failures = _read_stored_modules(folder.path, marks)
+            return list(modules), failures
     return _read_modules(folder, values, making)
 
 

@@ -9,8 +9,10 @@ from breakdown_runs import copy_of, factory
 
 from inductor_bench.messages.kernel_requests import MakeReference
 from inductor_bench.records.code import Reference
+from inductor_bench.records.request import DRAWN
 from inductor_bench.source.standalone_writer import read_recorded_facts
 from inductor_bench.store.folder import RunFolder, is_edited, read_rows
+from inductor_bench.workflows.modules.extraction import read_modules_of_run
 from inductor_bench.workflows.modules.kernel_files import has_reference, record_reference
 
 pytestmark = pytest.mark.xdist_group("captures")  # which make the run
@@ -30,6 +32,16 @@ class Worker:
 @pytest.fixture(scope="module")
 def kernels() -> Path:
     return RunFolder(copy_of(factory(), "referenced")).kernels
+
+
+def test_the_modules_of_a_run_are_read_once_as_long_as_its_files_are_the_same() -> None:
+    folder = RunFolder(copy_of(factory(), "read-once"))
+    (first, *_), (second, *_) = (read_modules_of_run(folder, DRAWN)[0] for _ in range(2))
+    assert first is second and first.candidates is second.candidates
+    for file in (folder.path / "modules").glob("*.py"):
+        file.write_text(file.read_text() + "# changed\n")
+    third = read_modules_of_run(folder, DRAWN)[0][0]
+    assert third is not first and third.text.endswith("# changed\n")
 
 
 def file_in(kernels: Path, place: int) -> Path:
