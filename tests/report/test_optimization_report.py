@@ -57,7 +57,7 @@ def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_lo
     differing = replace(few, share=0.5, placebo=3.26)  # with the settings 14.9 ms once, and 64 ms once
     said = write_headline(replace(found, winner=replace(found.winner, alone=differing)))
     assert " proven in turns with the original in one process; in new processes that start with " in said
-    assert "4 processes, too few for an interval, and processes with equal settings differ by up to 326.0%)" in said
+    assert "4 processes, too few for an interval), and processes with equal settings differ by up to 326.0%" in said
 
 
 def test_the_smaller_saving_comes_first() -> None:

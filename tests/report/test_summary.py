@@ -366,9 +366,8 @@ def test_what_a_search_has_proven_stands_with_its_finding_and_the_command_that_a
     assert proven.text.endswith(
         "Proven with CUDA graphs (mode='reduce-overhead'): 38.7 ms → 17.8 ms a step (\N{MINUS SIGN}54.1%, 99.9% "
         "interval 4.6 to 77.9%), proven in turns with the original in one process; in new processes that start with "
-        "this setting: 33.9 ms → 17.3 ms "
-        "(\N{MINUS SIGN}49.0%, 4 processes, too few for an interval, and processes with equal settings differ by up to "
-        "16.5%)."
+        "this setting: 33.9 ms → 17.3 ms (\N{MINUS SIGN}49.0%, 4 processes, too few for an interval), and processes "
+        "with equal settings differ by up to 16.5%."
     )
     assert said["data-loading"].command == f"inductor-bench optimize {searched_run} --budget 40m"
     assert said["data-loading"].text.endswith(

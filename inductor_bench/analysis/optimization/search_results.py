@@ -44,8 +44,11 @@ def describe_result(found: Optimization) -> str:
     those = "this setting" if len(winner.slugs) == 1 else "these settings"
     if alone is None or gain.share < alone.share or alone.placebo > DIFFERING:
         said = f"{format_whole_step(gain)} {_saving(gain)}, proven {where}"
-        started = f"in new processes that start with {those}"
-        return f"{said}; {started}: {_step(alone)} {_saving(alone)}" if alone is not None else said
+        if alone is None:
+            return said
+        said = f"{said}; in new processes that start with {those}: {_step(alone)} {_saving(alone)}"
+        differ = f", and processes with equal settings differ by up to {format_exact_percent(alone.placebo)}"
+        return said + differ * (alone.placebo > DIFFERING)
     said = f"{format_whole_step(alone)} if you run the program with {those} {_saving(alone)}"
     return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain)}"
 
@@ -64,9 +67,7 @@ def is_alternating(found: Optimization) -> bool:
 def format_interval(gain: MeasuredGain) -> str:
     """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
     if gain.low <= NO_INTERVAL:
-        differ = f", and processes with equal settings differ by up to {format_exact_percent(gain.placebo)}"
-        few = f"{count_processes(gain.processes)}, too few for an interval"
-        return few + differ if gain.placebo > DIFFERING else few
+        return f"{count_processes(gain.processes)}, too few for an interval"
     return f"99.9% interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
 
 

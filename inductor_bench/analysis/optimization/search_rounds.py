@@ -152,8 +152,8 @@ a program fails with CUDA graphs from its first step, but not if it switches to 
 FAILS = "a new process that starts with it fails: {said}"
 NOT_RUN = "it is faster by itself, but no new process that starts with it was run yet"
 NO_LOSSES = (
-    "it is faster by itself, but it changes the {numbers}, and no time was left to compare the losses of a new process "
-    "that starts with it with the original's; give a longer --budget"
+    "it is faster by itself, but it changes the {numbers}, and no time was left to compare its losses in a new process "
+    "with the original's; give a longer --budget"
 )
 NOT_COMBINED = (
     "it is faster by itself, but no time was left to combine it with the other settings; give a longer --budget"
