@@ -154,8 +154,10 @@ def test_every_kernel_is_a_row_with_its_name_and_the_exact_numbers_that_it_is_so
     for module in run.modules:
         assert {kernel.name for kernel in module.kernels} <= set(parsed.words)
     values = {value for attribute, value in parsed.attributes if attribute == "data-v"}
-    assert {f"{kernel.time_s:.6g}" for kernel in run.modules[0].kernels} <= values
+    assert {f"{kernel.time_s:.9g}" for kernel in run.modules[0].kernels} <= values
     assert [value for attribute, value in parsed.attributes if attribute == "id"].count("k641") == 1
+    assert parsed.words.count("kernel id") == 641 and 0 < parsed.words.count("launch") <= 200
+    assert "the first 200 have all details" in parsed.shown.lower()
 
 
 def test_findings_failures_and_the_environment_are_there() -> None:

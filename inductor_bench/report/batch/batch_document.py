@@ -188,7 +188,7 @@ def list_model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
     """Yields notes on the rows of models: figures that do not count, changed settings, the base of the shares."""
     for summary in summaries:
         if summary.model.doubt:
-            yield f"{summary.name}: its figures do not count, so its gain limits are left out ({summary.model.doubt})"
+            yield f"{summary.name}: its figures do not count, and its gain limits are left out: {summary.model.doubt}"
     for summary in summaries:
         yield from (f"{summary.name}: {note}" for note in summary.model.model.notes)
     for summary in summaries:

@@ -61,8 +61,8 @@ NAME_WIDTH = 64
 LAYER_WIDTH = 48
 MOST_SHAPES = 40
 MOST_DETAILED = 200
-"""The largest number of kernels of which a page has all details; with those of 640 it had 2.4 MB."""
-BRIEF = ("name", "kernel id", "file")
+"""The largest number of kernels of which a page has all details; with those of 640 it had 2.5 MB."""
+BRIEF = ("name", "kernel id", "file", "no roof")
 
 SORTED_BY = {
     "time": "those that take most time first",
@@ -118,7 +118,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     every = make_sentences(write_kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     if len(entries) > MOST_DETAILED:
-        text = f"the first {MOST_DETAILED} have all details; of the others tables/kernels.csv has them"
+        text = f"the first {MOST_DETAILED} have all details; of the others more is in tables/kernels.csv and shapes.csv"
         every = (*every, *make_sentences([text], NOTE, On.PAGE))
     on = On.EVERYWHERE if shown else On.PAPER
     sums = tuple(_sort_by_category(run, entries))

@@ -88,7 +88,7 @@ def explain_unprofiled(
         return f"compilation had not settled at the program's end, where step {last_noisy} of {steps} still compiled"
     more = max(1, PROFILED_FROM - settled)
     needed = f"a profile needs {PROFILED_FROM} steps after the last step that compiles"
-    return f"{needed}, and there were {settled}; run {more} more steps"
+    return f"{needed}, and there were {settled}; run {more} more step{'s' * (more > 1)}"
 
 
 # Writes what was observed of a process's steps.
