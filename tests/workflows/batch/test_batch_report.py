@@ -341,7 +341,7 @@ def test_a_batch_of_an_h200_adds_up(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
-SAID = "its figures do not count, so its gain limits are left out (the machine was busy"
+SAID = "its figures do not count, and its gain limits are left out: the machine was busy"
 
 
 def with_gain(run: Run, load: MachineLoad | None) -> Run:
@@ -405,7 +405,7 @@ def test_models_whose_gpu_was_shared_have_no_gain_limits(tmp_path: Path, capsys:
     folder = batch_of(tmp_path, alone=alone, shared=replace(alone, program=replace(alone.program, others=others)))
     assert set(gains(folder, capsys, "models", "model", "model, gain_limit_s")) == {"alone"}
     assert entry.main(["report", str(folder), "--no-plots"]) == 0
-    said = "gain limits are left out (another process used the GPU during its steps (python, pid 1234, 35% of the time)"
+    said = "gain limits are left out: another process used the GPU during its steps (python, pid 1234, 35% of the time)"
     assert said in " ".join(capsys.readouterr().out.split())
 
 
