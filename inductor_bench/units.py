@@ -30,6 +30,10 @@ def printable_json(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+ROUNDING_S = 1e-15
+"""Seconds below which a time is an error of rounding, such as that of a difference of two steps."""
+
+
 def seconds(value: float | None) -> str:
     """A time in seconds: ``1.23 µs``, ``0.108 ms``, ``15.7 ms``, ``2.31 s``.
 
@@ -38,7 +42,7 @@ def seconds(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return MISSING
-    if value == 0:
+    if abs(value) < ROUNDING_S:
         return "0 s"
     for scale, unit in _TIMES:
         smallest = 1.0 if unit == "s" else 0.1

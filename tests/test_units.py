@@ -25,6 +25,7 @@ from inductor_bench import units
         (3e-10, "0.300 ns"),
         (3723.4, "3723 s"),
         (0.0, "0 s"),
+        (-8.47e-22, "0 s"),  # the difference of two equal steps
         (-1.5e-3, "-1.50 ms"),
         (None, units.MISSING),
         (math.nan, units.MISSING),
