@@ -450,10 +450,11 @@ def _compute_portion(activity: Activity, part: OperatorPart | None, context: _Co
 def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence[Member], facts: KernelFacts) -> str:
     """The reason why a kernel cannot be compared with a roof; empty if it can."""
     if definition is not None:
-        if definition.template_flops is None and MATRIX_PRODUCT.search(definition.source):
+        if definition.template_flops is not None:
+            return ""
+        if MATRIX_PRODUCT.search(definition.source):
             return "how large its matrix products are is not known"
-        is_template = definition.template_flops is not None
-        return _explain_cpp_work(definition, facts) if definition.language == "cpp" and not is_template else ""
+        return _explain_cpp_work(definition, facts) if definition.language == "cpp" else ""
     for activity, part in members:
         if activity.kind == "kernel" and activity.operator:
             if part is None:

@@ -148,7 +148,7 @@ def _compute_needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | Non
     needs: dict[str, float | None] = {}
     work = timed.work
     if timed.dram_bytes is not None and timed.dram_bytes <= WRITE_SPREAD * peaks.memory_bandwidth * timed.time_s:
-        needs.update(_compute_resident_times(timed, timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
+        needs.update(_compute_resident_times(timed, peaks))
     elif work.moved_bytes and bandwidth is not None:
         within = peaks.cache_bytes is not None and work.moved_bytes / timed.calls <= peaks.cache_bytes
         if within or bandwidth > WRITE_SPREAD * peaks.memory_bandwidth:
@@ -168,11 +168,10 @@ def _compute_needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | Non
     return needs
 
 
-def _compute_resident_times(
-    timed: TimedWork, dram_bytes: float, cache_bytes: float, peaks: Peaks
-) -> dict[str, float | None]:
+def _compute_resident_times(timed: TimedWork, peaks: Peaks) -> dict[str, float | None]:
     """The shortest seconds of DRAM's bytes, and of all bytes in the cache; see :func:`_compute_needed_times`."""
     needs: dict[str, float | None] = {}
+    dram_bytes, cache_bytes = timed.dram_bytes or 0.0, timed.cache_bytes or 0.0
     roof = peaks.find_cache_bandwidth((dram_bytes + cache_bytes) / timed.calls)
     if dram_bytes > 0:
         needs["memory"] = dram_bytes / peaks.memory_bandwidth

@@ -53,8 +53,8 @@ def install() -> None:
         waiting[EAGER_COMPILER] = _observe_eager
     else:
         waiting[CODE_CACHE] = _watch_code_cache
-    if not os.environ.get(EAGER) and (os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING):
-        waiting.update({PROVENANCE: _note_layers, TRITON_KERNELS: _note_all_nodes})
+        if os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
+            waiting.update({PROVENANCE: _note_layers, TRITON_KERNELS: _note_all_nodes})
     if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE, VARIANTS)):
         waiting.update({TORCH: _observe_uncompiled, DYNAMO_CALLBACK: _hear_compilations})
     for name in [name for name in waiting if name in sys.modules]:
