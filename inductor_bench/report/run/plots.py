@@ -414,10 +414,11 @@ LEAST_SHARE_DRAWN = 1e-3
 
 
 def _draw_headroom(run: Run) -> Figure | None:
-    judged = (entry for entry in rank(run) if entry.kernel.roof.peak_share is not None)
-    known = [entry for entry in judged if entry.share and entry.share >= LEAST_SHARE_DRAWN / 10]
-    entries = [entry for entry in known if (entry.share or 0.0) >= LEAST_SHARE_DRAWN] or known
-    left_out = f"  Without {len(known) - len(entries)} kernels below 0.1%." if len(known) > len(entries) else ""
+    judged = [entry for entry in rank(run) if entry.kernel.roof.peak_share is not None and entry.share]
+    large = [entry for entry in judged if (entry.share or 0.0) >= LEAST_SHARE_DRAWN]
+    entries = large or [entry for entry in judged if (entry.share or 0.0) >= LEAST_SHARE_DRAWN / 10]
+    small = len(judged) - len(entries)
+    left_out = f"  Without {small} kernels below 0.1%." if large and small else ""
     if not entries:
         return None
     figure, axes = run_figure(run, 6.1, "What a better kernel could win at most", 0.85, 3.05, 1.0, 1.1)
