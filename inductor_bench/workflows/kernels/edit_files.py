@@ -98,7 +98,7 @@ def find_run_kernel(target: str) -> RunKernel:
         raise UsageError(f"{place} is no RUN", "give a folder that `inductor-bench breakdown` wrote", "no-record")
     name = name.removesuffix(".py")
     row = next((row for row in read_rows(folder.kernels) if row.file == f"{name}.py"), None)
-    modules, _ = read_modules_of_run(folder, DRAWN)
+    modules, failures = read_modules_of_run(folder, DRAWN)
     found = [
         (module, candidate)
         for module in modules
@@ -107,6 +107,8 @@ def find_run_kernel(target: str) -> RunKernel:
         or (row is None and candidate.header.name == name)
     ]
     if not found:
+        if failures and not modules:
+            raise InductorBenchError(failures[0].message, failures[0].hint)
         names = sorted({candidate.header.name for module in modules for candidate in module.candidates})
         part = name.strip("*").replace("::", "_")  # a library call: aten::cumsum is aten_cumsum_0
         near = [one for one in names if part in one] or names

@@ -12,7 +12,7 @@ import pytest
 from inline import change
 from source_data import CPU, DATA
 
-from inductor_bench.errors import UsageError
+from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.source.edited import BEGIN, END, read_edit
@@ -178,6 +178,15 @@ def test_what_cannot_be_edited_is_refused(runs: Path, target: str, said: str, tm
         write(target.format(runs), tmp_path / "mine.py")
     assert raised.value.hint
     assert not (tmp_path / "mine.py").exists()
+
+
+def test_a_run_whose_modules_are_gone_is_said_to_be_damaged(runs: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(runs / "cpu", tmp_path / "damaged")
+    for module in (damaged / "modules").glob("*.py"):
+        module.unlink()
+    with pytest.raises(InductorBenchError, match="is gone") as raised:
+        write(f"{damaged}#cpp_fused_relu_0", tmp_path / "mine.py")
+    assert "the RUN is damaged" in raised.value.hint
 
 
 def test_an_edit_is_not_overwritten_and_other_options_are_refused(runs: Path, tmp_path: Path) -> None:
