@@ -433,7 +433,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class CacheRoof:
-    """The bandwidth of so much data in a processor's caches."""
+    """How fast a processor moves data of one size in its caches."""
 
     size: int  # the bytes of the data
     bandwidth: float  # the highest bandwidth of data of this size or more

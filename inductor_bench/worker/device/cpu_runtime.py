@@ -49,12 +49,12 @@ def measure_cpu_peaks() -> Roofs:
 
 
 def _list_cached_sizes(cache: int) -> list[int]:
-    """Bytes from 1 MiB in steps of half, and a third of the last-level cache, because it holds other data too."""
+    """Sizes in bytes: from 1 MiB, each half as large again as the one before, up to a third of the last-level cache."""
     sizes, size = [], _LEAST_CACHED_BYTES
     while size < cache // 3:
         sizes.append(size)
         size += size // 2
-    return [*sizes, cache // 3]
+    return [*sizes, cache // 3]  # the cache holds other data, too
 
 
 def _measure_caches(sizes: Sequence[int], memory: float) -> tuple[CacheRoof, ...]:
