@@ -82,6 +82,17 @@ def test_the_answer_names_the_largest_layer_and_what_is_in_no_layer_below_it() -
         )
 
     apart = [layer("Net.a", 1.0), layer("Net.b", 0.75), layer("Net.c", 0.75)]
-    assert "its largest part is a 1.00 s" in said(layer("Net", 0.25), *apart)
+    assert "its largest parts are a 1.00 s (36.4%), b 750 ms (27.3%) and c 750 ms (27.3%)" in said(
+        layer("Net", 0.25), *apart
+    )
     assert "1.25 s of it in no layer below" in said(layer("Net", 1.25), *apart)
     assert said(*apart).startswith("Net 2.50 s (100%) of the device's time")
+
+
+def test_the_answer_names_the_classes_that_take_most_time_by_themselves() -> None:
+    run = run_of(layer("Net.a", 1.0), layer("Net.b", 0.5), layer("Net.c", 0.48), layer("Net", 0.02))
+    assert run.program is not None
+    classes = {"Net": "Net", "Net.a": "Conv2d", "Net.b": "Linear", "Net.c": "Conv2d"}
+    known = replace(run, program=replace(run.program, layer_classes=classes))
+    (said,) = (item.text for question, item in list_answers(known, (), ()).entries if question == "Which layer?")
+    assert said.endswith("By class, each layer without those inside it: Conv2d 74.0% and Linear 25.0%.")

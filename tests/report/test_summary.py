@@ -444,3 +444,17 @@ def test_answers_explain_idle_time_say_what_is_unknown_and_say_nothing_twice() -
     assert bert["Is it certain?"].count("middle half") == 1 and decode["Is it certain?"].count("middle half") == 1
     assert decode["Which layer, which line?"].startswith("This RUN has no times by layer and line")
     assert "Which layer, which line?" not in bert and bert["Which line?"]
+
+
+def test_the_steps_that_the_figures_leave_out_are_told() -> None:
+    run = step_runs.host_paced()
+    assert run.program is not None
+    rank = replace(run.program.ranks[0], step_times_s=(0.09, 0.07, 0.04, 0.04, 0.05), step_numbers=(3, 4, 9, 10, 12))
+
+    def said(level: tuple[int, int]) -> str:
+        ranks = (replace(rank, level=level),)
+        return answers_of(replace(run, program=replace(run.program, ranks=ranks)))["Is it certain?"]  # type: ignore[arg-type]
+
+    assert "Steps 3 to 4 took 70.0 ms to 90.0 ms each; the figures leave them out." in said((2, 5))
+    assert "Step 12 took 50.0 ms; the figures leave it out." in said((0, 4))
+    assert "leave" not in said((0, 5)) and "leave" not in said((0, 0))

@@ -11,9 +11,9 @@ from ...analysis.findings.finding import RunEvidence, join_words, plural
 from ...analysis.findings.product_findings import sum_product_flops
 from ...analysis.findings.step_phrases import describe_step, name_line
 from ...analysis.layer_times import TreeNode, build_tree_by_layer
-from ...analysis.step_costs import compute_weight_s, find_graph_use, find_step, runs_on_host
+from ...analysis.step_costs import compute_weight_s, find_graph_use, find_pace_setter, find_step, runs_on_host
 from ...records.code import SourceLine
-from ...records.run import IDLE, QUEUED, Part, Program, Run
+from ...records.run import GRAPH, IDLE, QUEUED, Part, Program, Run
 from .. import names
 from ..document import BAD, NOTE, WARN, Answers, Item, On, Sentence
 from .layers_document import MISSING
@@ -24,6 +24,9 @@ from .step_document import describe_place, label_part
 NAME_WIDTH = 64
 MOST_PARTS, MOST_SPOTS, MOST_CAUTIONS = 3, 2, 2
 MOST_CODE = 100
+LEAST_PART = 0.05
+"""The least share of a layer's time, or of all time, from which a part or a class is named."""
+
 MAJORITY = 0.5
 """The share of a layer's time from which a layer below it is the answer instead."""
 
@@ -160,8 +163,27 @@ def _describe_layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     if below is not None and own_s >= below.whole.time_s:
         part = f"; {units.seconds(own_s)} of it in no layer below"
     elif below is not None:
-        part = f"; its largest part is {_describe_node(below, below.name, whole_s)}"
-    yield "Which layer?", f"{words} of {whose}{part}."
+        part = f"; its largest {_describe_largest_nodes(path[-1], whole_s)}"
+    yield "Which layer?", f"{words} of {whose}{part}{_describe_classes(program, whole_s)}."
+
+
+def _describe_largest_nodes(node: TreeNode, whole_s: float) -> str:
+    """The layers that take most of a layer's time."""
+    largest = sorted(node.children, key=lambda one: -one.whole.time_s)[:MOST_PARTS]
+    shown = [one for one in largest if one.whole.time_s >= LEAST_PART * node.whole.time_s] or largest[:1]
+    words = join_words([_describe_node(one, one.name, whole_s) for one in shown], MOST_PARTS)
+    return f"{'part is' if len(shown) == 1 else 'parts are'} {words}"
+
+
+def _describe_classes(program: Program, whole_s: float) -> str:
+    """The classes of layers that take most of the time by themselves, without the layers in them."""
+    times: dict[str, float] = defaultdict(float)
+    for row in program.layers:
+        if row.kind == GRAPH and (name := program.layer_classes.get(row.layer, "")):
+            times[name] += row.time_s
+    shares = [(name, times[name] / whole_s) for name in sorted(times, key=lambda one: -times[one])[:MOST_PARTS]]
+    words = [f"{name} {units.percent(share)}" for name, share in shares if share >= LEAST_PART]
+    return names.clean(f". By class, each layer without those inside it: {join_words(words, MOST_PARTS)}") if words else ""
 
 
 def _find_largest_node(node: TreeNode) -> TreeNode | None:
@@ -190,6 +212,22 @@ def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     yield "Which line?", f"{names.clean(name_line(line))} {units.seconds(times[line])} ({share} of {whose}){code}"
 
 
+def _describe_steps_left_out(program: Program) -> Iterator[str]:
+    """The timed steps before and after those from which the figures are computed."""
+    rank = find_pace_setter(program.ranks) if program.ranks else None
+    if rank is None or len(rank.step_numbers) != len(rank.step_times_s) or rank.level[0] >= rank.level[1]:
+        return
+    begin, end = rank.level
+    timed = list(zip(rank.step_numbers, rank.step_times_s, strict=True))
+    for steps in filter(None, (timed[:begin], timed[end:])):
+        times_s = [time_s for _, time_s in steps]
+        spread = f"{units.seconds(min(times_s))} to {units.seconds(max(times_s))}"
+        if len(steps) > 1:
+            yield f"Steps {steps[0][0]} to {steps[-1][0]} took {spread} each; the figures leave them out."
+        else:
+            yield f"Step {steps[0][0]} took {units.seconds(times_s[0])}; the figures leave it out."
+
+
 def _describe_certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
     """How the figures were made, how they scatter, and what makes them less certain."""
     program = run.program
@@ -199,6 +237,7 @@ def _describe_certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
         if len(times) > 1 and not any(MIDDLE in item.text for item in cautions):
             low, _, high = statistics.quantiles(times, n=4)
             yield f"The {MIDDLE} of these steps takes {units.seconds(low)} to {units.seconds(high)}."
+        yield from _describe_steps_left_out(program)
     if not cautions:
         yield "Nothing was found that makes the figures doubtful."
         return
