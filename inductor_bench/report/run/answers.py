@@ -183,7 +183,9 @@ def _describe_classes(program: Program, whole_s: float) -> str:
             times[name] += row.time_s
     shares = [(name, times[name] / whole_s) for name in sorted(times, key=lambda one: -times[one])[:MOST_PARTS]]
     words = [f"{name} {units.percent(share)}" for name, share in shares if share >= LEAST_PART]
-    return names.clean(f". By class, each layer without those inside it: {join_words(words, MOST_PARTS)}") if words else ""
+    return (
+        names.clean(f". By class, each layer without those inside it: {join_words(words, MOST_PARTS)}") if words else ""
+    )
 
 
 def _find_largest_node(node: TreeNode) -> TreeNode | None:
