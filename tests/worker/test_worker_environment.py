@@ -13,7 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from conftest import ROOT
 
+from inductor_bench.messages.observed import CAPTURE_FOLDER
 from inductor_bench.records.run import Environment
 from inductor_bench.store import codec
 from inductor_bench.worker.device import machine
@@ -169,6 +171,25 @@ def test_a_missing_package_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     fast_start.keep_bytecode("no_such_package")
     assert importlib.util.find_spec("no_such_package") is None
     assert (sys.pycache_prefix, sys.dont_write_bytecode) == (before, True)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_an_observed_program_keeps_its_bytecode_in_the_cache_if_it_writes_none(tmp_path: Path, writes: bool) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("VALUE = 1\n")
+    site = ROOT / "inductor_bench" / "worker" / "capture" / "site"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(map(str, (site, tmp_path, ROOT))),
+        CAPTURE_FOLDER: str(tmp_path),
+        "INDUCTOR_BENCH_CACHE": str(tmp_path / "cache"),
+    }
+    if not writes:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    command = [sys.executable, "-c", "import sys; import torch; print(torch.__cached__)"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    kept = tmp_path / "torch" / "__pycache__" if writes else tmp_path / "cache" / "bytecode"
+    assert Path(ended.stdout.strip()).is_relative_to(kept) and Path(ended.stdout.strip()).is_file()
 
 
 # When CUPTI is detached after a profile.
