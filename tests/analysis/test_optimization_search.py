@@ -579,6 +579,32 @@ def test_a_compilation_with_empty_caches_is_not_compared_with_one_with_shared_ca
     assert (found.compile_time_s, found.original_compile_time_s, found.pays_after) == (None, None, None)
 
 
+@pytest.mark.parametrize("is_slow_again", [True, False])
+def test_new_processes_on_a_machine_that_became_slower_do_not_count(is_slow_again: bool) -> None:
+    program = trainer(0)
+    run, slow = program.run, []
+
+    def slower(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        if plan.purpose == CONFIRM and (is_slow_again or len(slow) < 4):
+            slow.append(plan)
+            longer = 4.0 if plan.slugs == (ORIGINAL,) else 20.0
+            variants = [replace(one, times_s=tuple(longer * time for time in one.times_s)) for one in trial.variants]
+            return replace(trial, variants=tuple(variants))
+        return trial
+
+    program.run = slower  # type: ignore[method-assign]
+    search = searched(program, promising_rows("loader"), 900.0, ahead=CompileAhead(0, 40.0))
+    assert len(confirmed(program)) == 6 and search.winner is not None and states(search)["cudagraphs"] == KEPT
+    said = [note for note in search.notes if note.startswith("the new processes do not count: the original's step")]
+    if is_slow_again:
+        assert search.winner.from_start == NOT_YET and search.winner.alone is None and len(said) == 1
+        assert search.winner.missing_s
+    else:
+        assert search.winner.from_start == EMPTY_CACHES and not said
+        assert search.winner.alone is not None and search.winner.alone.share == pytest.approx(0.54, abs=0.05)
+
+
 def test_a_rows_own_compilation_is_not_that_of_the_whole_program_with_empty_caches() -> None:
     costs = ProcessCosts()
     beside = TrialVariant("row", compile_time_s=9.0)

@@ -149,6 +149,10 @@ FROM_START = ("cudagraphs",)
 """Groups whose rows are only claimed after a whole run. If gradients accumulate or outputs are kept,
 a program fails with CUDA graphs from its first step, but not if it switches to them within a process."""
 
+OTHER_START = 1.5
+"""If the original's step in new processes is longer or shorter than in the proofs by more than this factor, the new
+processes do not count: the machine was another one meanwhile."""
+
 FAILS = "a new process that starts with it fails: {said}"
 NOT_RUN = "it is faster by itself, but no new process that starts with it was run yet"
 NO_LOSSES = (
@@ -377,7 +381,8 @@ class SearchRounds:
         names = [full, ORIGINAL, *(name_of(leave_out(kept, slug)) for slug in alone)]
         ran = yield from self._run_in_turn(names, alone)
         trials = [trial for trial in ran if not trial.late]
-        whole = judge_alone(trials, full, noise=self.trials)
+        timed = trials if alone else (yield from self._take_usual_runs(trials, full))
+        whole = judge_alone(timed, full, noise=self.trials)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
             return self._give_up(kept, FAILED, FAILS.format(said=failed.message))
@@ -409,7 +414,7 @@ class SearchRounds:
         elif gain is None:
             gain = self._rows[kept[0]].proven
             self._set(kept[0], own=gain)
-        self._keep_if_faster(kept, gain, steps, whole, trials)
+        self._keep_if_faster(kept, gain, steps, whole, trials, counted=bool(timed))
         return []
 
     def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
@@ -446,6 +451,26 @@ class SearchRounds:
             for turn in turns:
                 yield from self._run_alone(CONFIRM, turn)
         return [*found, *self.trials[begun:]]
+
+    def _take_usual_runs(self, trials: Sequence[Trial], full: str) -> Asking[Sequence[Trial]]:
+        """Returns the whole runs if the original's step takes about as long in them as in the proofs.
+
+        If it does not, result and original run once more, if there is time. Returns nothing if that is so again.
+        """
+        proofs_s = compute_original_step_s(trial for trial in self.trials if trial.purpose != CONFIRM)
+        for is_last in (False, True):
+            starts_s = compute_original_step_s(trials)
+            if proofs_s is None or starts_s is None or 1 / OTHER_START <= starts_s / proofs_s <= OTHER_START:
+                return trials
+            if is_last or not self._has_time(CONFIRM, self._first_runs_s([ORIGINAL, full], cold=False)):
+                break
+            begun = len(self.trials)
+            for name in (full, ORIGINAL):
+                yield from self._run_alone(CONFIRM, [name])
+            trials = [trial for trial in self.trials[begun:] if not trial.late]
+        took, usual = units.seconds(starts_s), units.seconds(proofs_s)
+        self.notes.append(f"the new processes do not count: the original's step took {took} in them, before {usual}")
+        return []
 
     # Results without whole runs.
 
@@ -507,7 +532,10 @@ class SearchRounds:
         steps: tuple[tuple[str, float], ...],
         whole: MeasuredGain | None,
         trials: Sequence[Trial],
+        *,
+        counted: bool,
     ) -> None:
+        """Makes the result. ``counted`` says whether the times of its whole runs count."""
         if gain is None or not is_faster(gain):
             self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not certain")
             return
@@ -520,7 +548,8 @@ class SearchRounds:
                 f"{whole.processes} processes"
             )
         ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
-        is_cold = {(name_of(kept),), (ORIGINAL,)} <= {trial.slugs for trial in trials if trial.cold}
+        names = {(name_of(kept),), (ORIGINAL,)}
+        is_cold = names <= {trial.slugs for trial in trials if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
         changes = any(self._rows[slug].changes_compilation for slug in kept)
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
@@ -539,5 +568,6 @@ class SearchRounds:
             pays_after=pays,
             alone=whole,
             losses=said,
-            from_start=EMPTY_CACHES if is_cold else SHARED_CACHES,
+            from_start=NOT_YET if not counted else EMPTY_CACHES if is_cold else SHARED_CACHES,
+            missing_s=None if counted else self._first_runs_s([ORIGINAL, name_of(kept)], cold=False),
         )
