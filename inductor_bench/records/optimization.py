@@ -64,7 +64,7 @@ def check_groups(allowed: Sequence[str], denied: Sequence[str]) -> None:
     Raises:
         UsageError: a name is unknown, or is both allowed and denied.
     """
-    for name, groups in (("--allow", allowed), ("--deny", denied)):
+    for name, groups in (("--allow or --only", allowed), ("--deny", denied)):
         unknown = [group for group in groups if group not in GROUPS]
         if unknown:
             raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}", "bad-word")
@@ -73,6 +73,27 @@ def check_groups(allowed: Sequence[str], denied: Sequence[str]) -> None:
         raise UsageError(
             f"--allow {both[0]} and --deny {both[0]} exclude each other", "leave one out", "conflicting-options"
         )
+
+
+def choose_groups(
+    only: Sequence[str], allowed: Sequence[str], denied: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the allowed and the denied groups. ``only`` allows its groups, and denies all others.
+
+    Raises:
+        UsageError: a name is unknown, a group is both allowed and denied, or ``only`` is given beside another list.
+    """
+    if only and (allowed or denied):
+        raise UsageError(
+            f"--only {only[0]} already says which groups are tried",
+            "leave out --allow and --deny",
+            "conflicting-options",
+        )
+    check_groups(only, ())
+    check_groups(allowed, denied)
+    if not only:
+        return tuple(allowed), tuple(denied)
+    return tuple(only), tuple(group for group in GROUPS if group not in only)
 
 
 # What one process of the program measured.
@@ -196,6 +217,11 @@ KEPT, REDUNDANT, LOST, DIFFERS, FAILED, UNPROVEN, UNTRIED, SUGGESTED = (
 """The outcomes of a row of the menu: it is a part of the result; it is faster by itself, and adds nothing to the
 result; it is no faster; its numbers differ; it failed; nothing was decided in the time; it was not tried; it is only
 named. Beside them :data:`UNDECIDED`: the noise may hide that it is faster."""
+
+
+DENIED = "its group is left out (--deny, --only)"
+NEEDS_GPU = "it needs a GPU"
+"""Why a row is not tried whose group was denied, or for a program on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -557,6 +557,13 @@ class OptimizeRequest:
         (), "--allow", metavar="NAMES", kind="names", help="Also try these groups, with commas between them: GROUPS."
     )
     denied: tuple[str, ...] = option((), "--deny", metavar="NAMES", kind="names", help="Do not try these groups.")
+    only: tuple[str, ...] = option(
+        (),
+        "--only",
+        metavar="NAMES",
+        kind="names",
+        help="Try these groups and no others, as in --only optimizer,loader.",
+    )
     max_memory_bytes: int | None = option(
         None,
         "--max-memory",

@@ -24,11 +24,13 @@ from ..analysis.optimization.search_results import (
 from ..devices.table import find_device
 from ..records.code import MachineLoad
 from ..records.optimization import (
+    DENIED,
     DIFFERS,
     EMPTY_CACHES,
     FAILED,
     KEPT,
     LOST,
+    NEEDS_GPU,
     NOTHING,
     REDUNDANT,
     SHARED_CACHES,
@@ -357,11 +359,24 @@ def _find_shown_share(row: MenuRow) -> float:
 
 
 def _make_untried_blocks(found: Optimization) -> tuple[Items, Items]:
-    """The rows that were not tried; those for which the step has nothing at all stand in the report alone."""
+    """The rows that were not tried. A screen only counts those that the user left out, or that cannot help here."""
     untried = [row for row in found.rows if row.state == UNTRIED]
-    absent = [row for row in untried if row.bound == 0]
+    absent = [row for row in untried if row.bound == 0 or row.reason in (DENIED, NEEDS_GPU)]
     listed = [row for row in untried if row not in absent]
-    return Items(tuple(list_untried_items(listed))), Items(tuple(list_untried_items(absent)), on=On.PAPER)
+    return Items((*list_untried_items(listed), *_count_absent(absent))), Items(
+        tuple(list_untried_items(absent)), on=On.PAPER
+    )
+
+
+def _count_absent(rows: Sequence[MenuRow]) -> Iterator[Item]:
+    """How many rows a screen leaves out, and why."""
+    counts = (
+        ("need a GPU", sum(row.reason == NEEDS_GPU for row in rows)),
+        ("are left out by --deny or --only", sum(row.reason == DENIED for row in rows)),
+    )
+    said = [f"{count} {why}" for why, count in counts if count]
+    if said:
+        yield Item(f"{' and '.join(said)}; their names are in report.html", NOTE, on=On.SCREEN)
 
 
 def list_untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:

@@ -44,7 +44,7 @@ from ..records.optimization import (
     Optimization,
     ProgramSetting,
     Trial,
-    check_groups,
+    choose_groups,
 )
 from ..records.request import BreakdownRequest, OptimizeRequest, find_searched_optimizer
 from ..records.request_fields import COMMAND, PROGRAMS, recorded
@@ -93,7 +93,8 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
         InductorBenchError: the folder cannot be written, or the program cannot be started or has no steps.
         StoppedInFolder: the user stopped it; it holds what was judged before, and so does the folder.
     """
-    check_groups(request.allowed, request.denied)
+    allowed, denied = choose_groups(request.only, request.allowed, request.denied)
+    request = replace(request, allowed=allowed, denied=denied, only=())
     own = own_settings(request)
     request = choose_devices(request)
     folder, program, before_s = _find_run(request, progress)
@@ -214,6 +215,12 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
     """The RUN, the request of its program, and the seconds that it took to make it now."""
     asked = request.program
     if asked.target and not asked.others and (Path(asked.target) / "record.json").is_file():
+        if asked.output is not None:
+            raise UsageError(
+                f"-o {asked.output} has no use: the results of a search in a RUN go to {asked.target}/{OPTIMIZED}",
+                "leave out -o, or give the program instead of the RUN",
+                "conflicting-options",
+            )
         return _find_earlier_run(RunFolder(Path(asked.target)), asked)
     target = resolve_target(asked, ACCEPTED)
     if target.kind not in PROGRAMS:

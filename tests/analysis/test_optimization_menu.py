@@ -18,6 +18,7 @@ from inductor_bench.records.code import RECOMPUTED, SourceLine
 from inductor_bench.records.module import Kernel
 from inductor_bench.records.optimization import (
     ALTERNATING,
+    DENIED,
     GROUPS,
     INDUCTOR,
     PRECISION,
@@ -124,7 +125,7 @@ def test_bfloat16_is_tried_on_a_processor_that_has_it(monkeypatch: pytest.Monkey
 
 
 def test_a_denied_group_is_not_tried() -> None:
-    assert menu_of("blocks", denied=("cudagraphs",))["cudagraphs"].reason == "denied by --deny"
+    assert menu_of("blocks", denied=("cudagraphs",))["cudagraphs"].reason == DENIED
 
 
 def test_options_are_asked_of_torch() -> None:
@@ -152,7 +153,7 @@ def test_pins_of_retunes_are_a_row() -> None:
     row = menu_of("train", pins=(setting, 1e-4))["pins"]
     assert row.settings == (setting,) and not row.alternates and not row.reason
     assert row.bound == pytest.approx(2e-4 / 0.003573, rel=1e-3)
-    assert menu_of("train", pins=(setting, 1e-4), denied=("pins",))["pins"].reason == "denied by --deny"
+    assert menu_of("train", pins=(setting, 1e-4), denied=("pins",))["pins"].reason == DENIED
     assert "pins" not in menu_of("train")
 
 
@@ -186,7 +187,7 @@ def test_functions_that_call_eager_operators_and_eager_losses_are_compiled() -> 
     assert row.alternates and row.bound == pytest.approx(0.06, rel=0.01) and not row.reason
     assert compiled["compile-loss-cross_entropy"].settings[0].setting == "torch.nn.functional.cross_entropy"
     denied = {row.slug: row for row in make_menu(with_parts("train", *parts), denied=("functions",))}
-    assert denied["compile-1-augment"].reason == "denied by --deny"
+    assert denied["compile-1-augment"].reason == DENIED
 
 
 def test_an_option_of_dynamo_is_tried_if_a_hint_names_it() -> None:

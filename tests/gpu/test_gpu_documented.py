@@ -103,7 +103,10 @@ def kernels(retuned: Path) -> Path:
     reduction = RunFolder(retuned / "runs" / "train").path / str(rows[Category.REDUCTION])
     for name in ("kernels/triton_red_fused_native_layer_norm_0.py", "edited.py", "k.py"):
         shutil.copy(reduction, retuned / name)
-    pointwise = RunFolder(retuned / "runs" / "train").path / str(rows[Category.POINTWISE])
+    other = next(
+        rows[one] for one in (Category.POINTWISE, Category.PERSISTENT_REDUCTION, Category.REDUCTION) if one in rows
+    )
+    pointwise = RunFolder(retuned / "runs" / "train").path / str(other)
     shutil.copy(pointwise, folder / "triton_poi_fused__to_copy_1.py")
     return retuned
 

@@ -151,7 +151,9 @@ def _is_gone(place: Path) -> bool:
 
 def _start_detached(place: Path, imported: dict[str, str], lives: int) -> None:
     support = Path(__file__).parent
-    folders = map(str, (support, support.parents[1], support.parent / "rare_collection"))
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    libraries = [folder for folder in given if folder and Path(folder, "msgspec").is_dir()]  # some machine has it there
+    folders = [*map(str, (support, support.parents[1], support.parent / "rare_collection")), *libraries]
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     with open(f"{place}.log", "w") as log:
         subprocess.Popen(

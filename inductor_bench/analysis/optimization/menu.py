@@ -12,6 +12,7 @@ from dataclasses import replace
 from ... import units
 from ...records.optimization import (
     ALTERNATING,
+    DENIED,
     ENVIRONMENT,
     FUNCTION,
     INDUCTOR,
@@ -83,7 +84,7 @@ def _make_row(
     bound = None if obstacle else entry.bound(facts)
     reason = obstacle or _explain_no_effect(entry, options)
     if not reason and entry.group in denied:
-        reason = "denied by --deny"
+        reason = DENIED
     if not reason and bound is not None and bound < LEAST_SHARE:
         reason = f"it can save at most {units.percent(bound)} of the step"
     if not reason and entry.group in ASKED_FOR and entry.group not in allowed:
@@ -127,7 +128,7 @@ def _make_pins_row(facts: StepFacts, setting: ProgramSetting, saving_s: float, d
         bound=facts.share(2 * saving_s) if saving_s else None,
         fails="another torch, Triton or device",
         source="docs/kernels.md",
-        reason="denied by --deny" if PINS in denied else "",
+        reason=DENIED if PINS in denied else "",
     )
 
 
@@ -155,7 +156,7 @@ def _make_compiled_row(slug: str, title: str, place: str, share: float, denied: 
         bound=share,
         fails="graph breaks, and arguments for which it is compiled again",
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
-        reason="denied by --deny" if FUNCTIONS in denied else "",
+        reason=DENIED if FUNCTIONS in denied else "",
     )
 
 

@@ -15,6 +15,7 @@ from ...records.optimization import (
     LAYOUT,
     LOADER,
     MEMORY_FORMAT,
+    NEEDS_GPU,
     NOTHING,
     OPTIMIZER,
     PRECISION,
@@ -35,7 +36,7 @@ def _bound_by_nothing(facts: StepFacts) -> str:
 
 
 def _needs_gpu(facts: StepFacts) -> str:
-    return "it needs a GPU" if facts.on_host else ""
+    return NEEDS_GPU if facts.on_host else ""
 
 
 def _needs_bfloat16(facts: StepFacts) -> str:
@@ -585,7 +586,7 @@ MENU = (
     ),
 )
 
-THREADS = MenuEntry(
+THREADS = MenuEntry(  # its value depends on the machine
     "threads",
     "as many threads as cores",
     (),
@@ -597,4 +598,3 @@ THREADS = MenuEntry(
     "other programs on the machine",
     "https://docs.pytorch.org/docs/stable/notes/multiprocessing.html",
 )
-"""Its value depends on the machine."""

@@ -22,7 +22,7 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
 from inductor_bench.messages.observed import TRIED, TriedVariants, VariantState
 from inductor_bench.records.base import Failure
-from inductor_bench.records.optimization import CONFIRM, KEPT, Trial
+from inductor_bench.records.optimization import CONFIRM, DENIED, KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment, Interval, Timeline
 from inductor_bench.store import codec
@@ -174,11 +174,28 @@ def test_force_begins_anew(run: Path, program: DrawnProgram) -> None:
 def test_groups_are_denied_and_unknown_ones_are_refused(run: Path, program: DrawnProgram) -> None:
     found = run_optimize(request(run, denied=("cudagraphs",)), Silent()).found
     assert found.winner is not None and found.winner.slugs == ("fused-optimizer",)
-    assert found.row("cudagraphs").reason == "denied by --deny"
+    assert found.row("cudagraphs").reason == DENIED
     with pytest.raises(UsageError, match="no group has this name"):
         run_optimize(request(run, allowed=("tf33",)), Silent())
     with pytest.raises(UsageError, match="with other options"):
         run_optimize(request(run), Silent())
+
+
+def test_only_some_groups_are_tried(run: Path, program: DrawnProgram) -> None:
+    found = run_optimize(request(run, only=("optimizer", "tf32")), Silent()).found
+    assert found.tried and {row.group for row in found.tried} <= {"optimizer", "tf32"}
+    assert {row.reason for row in found.rows if row.group == "cudagraphs"} == {DENIED}
+    assert not any("--allow tf32" in row.reason for row in found.rows), "what is asked for is allowed"
+    for more in ({"only": ("tf33",)}, {"only": ("tf32",), "denied": ("loader",)}):
+        with pytest.raises(UsageError, match=r"no group has this name|already says which groups"):
+            run_optimize(request(run, **more), Silent())  # type: ignore[arg-type]
+
+
+def test_a_search_in_a_run_takes_no_other_folder(run: Path, program: DrawnProgram, tmp_path: Path) -> None:
+    asked = OptimizeRequest(program=BreakdownRequest(str(run), output=tmp_path / "elsewhere"))
+    with pytest.raises(UsageError, match=r"-o .*elsewhere has no use: the results of a search in a RUN go to"):
+        run_optimize(asked, Silent())
+    assert not program.asked
 
 
 def test_options_of_the_user_are_tried(run: Path, program: DrawnProgram) -> None:
