@@ -128,6 +128,19 @@ def test_attention_of_several_kernels_is_one_finding() -> None:
     assert not of(groups.decomposed(), "float32-island"), "the same kernels"
 
 
+def test_attention_with_dropout_is_advice_on_a_gpu_only() -> None:
+    run = groups.decomposed("weights = self.drop(scores.softmax(-1))", "aten.native_dropout")
+    (found,) = of(run, "decomposed-attention")
+    assert found.level == ADVICE and "does it in one kernel" in found.text
+    on_cpu = replace(run, modules=tuple(replace(module, device="cpu") for module in run.modules))
+    (found,) = of(on_cpu, "decomposed-attention")
+    assert found.level == NOTE and not found.gain_s and found.text.endswith("attention with dropout on a CPU")
+    plain = groups.decomposed()
+    plain = replace(plain, modules=tuple(replace(module, device="cpu") for module in plain.modules))
+    (found,) = of(plain, "decomposed-attention")
+    assert found.level == ADVICE
+
+
 def test_a_softmax_or_batched_products_alone_are_no_attention() -> None:
     classifier = groups.run_with(groups.softmax(), groups.product(4096, 768, 3072, 0.8))
     batched = groups.product(512, 64, 512, 0.4, batch=96), groups.product(512, 512, 64, 0.4, batch=96)

@@ -36,7 +36,9 @@ def product(
     )
 
 
-def softmax(time_s: float = 0.4e-3, code: str = "probabilities = scores.softmax(-1)") -> Kernel:
+def softmax(
+    time_s: float = 0.4e-3, code: str = "probabilities = scores.softmax(-1)", aten_ops: tuple[str, ...] = ("aten._softmax",)
+) -> Kernel:
     """A generated kernel of a softmax."""
     line = SourceLine("/home/user/project/attention.py", 31, "forward", code)
     return build.kernel(
@@ -45,7 +47,7 @@ def softmax(time_s: float = 0.4e-3, code: str = "probabilities = scores.softmax(
         1,
         time_s,
         moved_bytes=1e9,
-        aten_ops=("aten._softmax",),
+        aten_ops=aten_ops,
         source_lines=(line,),
     )
 
@@ -96,8 +98,8 @@ def slow_attention(share: float = 0.17, shapes: str = "bf16[2,8,4096,16] bf16[2,
     return run_with(attention, product(8192, 1024, 1024, 0.88))
 
 
-def decomposed(code: str = "probabilities = scores.softmax(-1)") -> Run:
+def decomposed(code: str = "probabilities = scores.softmax(-1)", *more_ops: str) -> Run:
     """Attention of twelve heads as two products in TF32 and a softmax."""
     scores = product(512, 64, 512, 0.4, batch=96, dtype="tf32")
     values = product(512, 512, 64, 0.4, batch=96, dtype="tf32")
-    return run_with(scores, softmax(code=code), values, product(4096, 768, 3072, 0.8))
+    return run_with(scores, softmax(code=code, aten_ops=("aten._softmax", *more_ops)), values, product(4096, 768, 3072, 0.8))

@@ -330,6 +330,7 @@ _BACKENDS = (
     (re.compile(r"flash", re.I), "FlashAttention"),
 )
 _SOFTMAX = re.compile(r"softmax", re.I)
+_DROPOUT = re.compile(r"dropout|bernoulli", re.I)
 _SDPA = "scaled_dot_product_attention"
 
 
@@ -419,6 +420,7 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     It holds for graphs in which batched products make scores and others take them, and a kernel computes a softmax
     of as many values.
     Products of the backward belong to it by the sizes of the scores. Half of its time is what a fused kernel may save.
+    On a CPU no fused kernel of torch takes a dropout (torch 2.13): with one it is a note.
     """
     rows = list_reported_rows(evidence)
     if not rows:
@@ -433,6 +435,11 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
         "launches, "
         f"{evidence.whole.format(time_of(rows))}, its matrix products in {join_words([str(one) for one in types], 2)}"
     )
+    drops = any(_DROPOUT.search(one) for row in rows for one in _list_operators(row))
+    if drops and rows[0].device.runs_on_host:
+        text += ". It has dropout, and torch has no fused kernel for attention with dropout on a CPU"
+        yield make_finding("decomposed-attention", text, rows, NOTE)
+        return
     if is_sdpa:
         text += (
             f": no fused kernel of {_SDPA} took its arguments (mask, head size, type, dropout). With other arguments "
@@ -496,10 +503,14 @@ def _touches(product: Product, scores: _Scores) -> bool:
 
 
 def _is_softmax(row: CostedKernel) -> bool:
-    operators = (*row.kernel.origin.aten_ops, row.kernel.operator or "", row.kernel.name)
     return row.kernel.category not in (Category.EXTERN_ATTENTION, Category.EXTERN_GEMM) and any(
-        _SOFTMAX.search(one) and "log_softmax" not in one for one in operators
+        _SOFTMAX.search(one) and "log_softmax" not in one for one in _list_operators(row)
     )
+
+
+def _list_operators(row: CostedKernel) -> tuple[str, ...]:
+    """The operators that a kernel computes, and its name, which tells them, too."""
+    return (*row.kernel.origin.aten_ops, row.kernel.operator or "", row.kernel.name)
 
 
 def _moves_as_much_as(row: CostedKernel, scores: _Scores) -> bool:
