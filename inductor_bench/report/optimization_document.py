@@ -406,6 +406,8 @@ def list_notes(found: Optimization) -> Iterator[str]:
             "measures everything again"
         )
     yield from found.notes
+    if found.winner is not None and (busy := find_load(found)) is not None:
+        yield load_words(busy)
     for trial in found.trials:
         if trial.failure is not None and trial.purpose != WARMING:  # it cost nothing but time
             yield f"{trial.name}: {trial.failure.message}"

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 from zipfile import ZipFile
 
+import kernel_groups
 import pytest
 from conftest import ROOT
 from inline import change
@@ -27,7 +28,7 @@ from inductor_bench.records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from inductor_bench.records.run import EAGER, Capture, CompiledFunction, LayerTime, Part, Run
+from inductor_bench.records.run import EAGER, Capture, CompiledFunction, LayerTime, Part, Prediction, Run
 from inductor_bench.store import codec
 
 
@@ -246,6 +247,17 @@ def test_shapes_are_a_question_only_if_a_size_changed() -> None:
     dynamic = replace(run, modules=tuple(replace(module, dynamic=True) for module in run.modules))
     rows = menu_after(dynamic, run.capture)
     assert not rows["dynamic"].reason and not rows["static"].reason and rows["static"].bound
+
+
+@pytest.mark.parametrize("calls_torch", [False, True])
+def test_attention_of_several_kernels_is_named_unless_backends_are_tried(calls_torch: bool) -> None:
+    code = "F.scaled_dot_product_attention(q, k, v)" if calls_torch else "probabilities = scores.softmax(-1)"
+    run = kernel_groups.decomposed(code)
+    assert run.program is not None
+    predicted = Prediction("decomposed-attention:1", "decomposed-attention", 0.2 * run.program.step_time_s, 0.0)
+    rows = make_menu(StepFacts(replace(run, program=replace(run.program, predictions=(predicted,)))))
+    named = [row.title for row in rows if row.state == SUGGESTED and "attention in one kernel" in row.title]
+    assert len(named) == (not calls_torch)
 
 
 def test_guards_are_only_named() -> None:

@@ -37,7 +37,9 @@ def product(
 
 
 def softmax(
-    time_s: float = 0.4e-3, code: str = "probabilities = scores.softmax(-1)", aten_ops: tuple[str, ...] = ("aten._softmax",)
+    time_s: float = 0.4e-3,
+    code: str = "probabilities = scores.softmax(-1)",
+    aten_ops: tuple[str, ...] = ("aten._softmax",),
 ) -> Kernel:
     """A generated kernel of a softmax."""
     line = SourceLine("/home/user/project/attention.py", 31, "forward", code)
@@ -102,4 +104,6 @@ def decomposed(code: str = "probabilities = scores.softmax(-1)", *more_ops: str)
     """Attention of twelve heads as two products in TF32 and a softmax."""
     scores = product(512, 64, 512, 0.4, batch=96, dtype="tf32")
     values = product(512, 512, 64, 0.4, batch=96, dtype="tf32")
-    return run_with(scores, softmax(code=code, aten_ops=("aten._softmax", *more_ops)), values, product(4096, 768, 3072, 0.8))
+    return run_with(
+        scores, softmax(code=code, aten_ops=("aten._softmax", *more_ops)), values, product(4096, 768, 3072, 0.8)
+    )

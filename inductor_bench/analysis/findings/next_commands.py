@@ -19,6 +19,7 @@ from ...records.run import GRAPH, ProgramChange, Run
 from ..step_costs import (
     Cost,
     compute_cost,
+    compute_whole_time_s,
     find_prediction,
     find_step,
     host_sets_pace,
@@ -108,11 +109,18 @@ def _suggest_largest_trial(
     if any(failure.kind == ELSEWHERE for failure in run.failures):
         return
     advice = [(find_saving_s(one, run), one) for one in list_findings(run) if one.level == ADVICE]
-    saved_s, first = max(advice, key=lambda pair: pair[0], default=(0.0, None))
-    command = try_command(run, first, folder, files, search=search) if first and saved_s > 0 else ""
-    if first and command and not (search and find_proven_rows(first, search)):
-        long = "; it takes up to 20 minutes" if command.startswith("inductor-bench optimize") else ""
-        yield NextCommand(command, f"tries what could save most: {first.kind}{long}")
+    advice.sort(key=lambda pair: -pair[0])
+    least_s = LEAST_SHARE * compute_whole_time_s(run)
+    for place, (saved_s, one) in enumerate(advice):
+        if saved_s <= 0 or (place and saved_s < least_s):
+            return
+        command = try_command(run, one, folder, files, search=search)
+        if command:
+            long = "; it takes up to 20 minutes" if command.startswith("inductor-bench optimize") else ""
+            most = "what could save most" if place == 0 else "what could save most of all that a command can try"
+            if not (search and find_proven_rows(one, search)):
+                yield NextCommand(command, f"tries {most}: {one.kind}{long}")
+            return
 
 
 def write_applying_command(run: Run, folder: str, search: Optimization) -> str:

@@ -180,6 +180,7 @@ LINES = {
     "eager-operators": "compile these lines, too",
     "gradient-copies": "gradients as views of the buckets (gradient_as_bucket_view=True)",
     "replay-inputs": "inputs of CUDA graphs that stay in place",
+    "decomposed-attention": "attention in one kernel (torch.nn.functional.scaled_dot_product_attention)",
 }
 """What to do by the kind of a finding whose change is a line of the program."""
 
@@ -202,6 +203,8 @@ def _list_suggestions(facts: StepFacts) -> Iterator[MenuRow]:
     for one in facts.predictions:
         share = facts.share(one.saving_s)
         tried = _is_tried(one, facts.eager_functions[:MOST_FUNCTIONS])
+        if one.kind == "decomposed-attention" and facts.has_unfused_attention:
+            continue  # the program calls it already: rows of the menu try its backends
         if one.kind in LINES and share is not None and share >= LEAST_SHARE and not tried:
             yield _suggest_line(one, share)
 

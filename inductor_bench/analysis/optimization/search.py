@@ -47,6 +47,7 @@ from .judging import (
     make_waterfall,
     seems_faster,
 )
+from .search_results import NO_INTERVAL
 from .search_rounds import (
     CLEAR_S,
     NOT_COMBINED,
@@ -99,7 +100,13 @@ NO_TIME_ALONE = (
 )
 LATE = "{said}; give a longer --budget"
 NO_PROOF = "it seemed faster, but no time was left to prove it; give a longer --budget"
+PERHAPS = "it may be faster: its interval includes 0%, and no time was left to prove it; give a longer --budget"
 TOO_MANY = f"it seemed faster, but only the {MOST_FINALISTS} settings that seemed fastest were proven"
+
+
+def _explain_no_proof(gain: MeasuredGain | None) -> str:
+    """Why a row that may be faster is not proven if no further process of it runs."""
+    return PERHAPS if gain is not None and NO_INTERVAL < gain.low <= 0 else NO_PROOF
 
 
 class OptimizationSearch(SearchRounds):
@@ -261,7 +268,7 @@ class OptimizationSearch(SearchRounds):
 
     def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
         fast = (
-            {"state": UNPROVEN, "reason": NO_PROOF}
+            {"state": UNPROVEN, "reason": _explain_no_proof(gain)}
             if seems_faster(gain, alternated=alternated)
             else judge_lost_gain(gain)
         )
@@ -382,7 +389,9 @@ class OptimizationSearch(SearchRounds):
         gain = self._rows[slug].proven
         if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
             self._set(slug, **judge_lost_gain(gain))
-        elif gain.verdict == UNDECIDED and is_last:
+        elif gain.verdict == UNDECIDED and not is_last:
+            self._set(slug, reason=_explain_no_proof(gain))
+        elif gain.verdict == UNDECIDED:
             self._set(slug, reason=f"it seems to save {units.percent(gain.share)}, and its interval includes 0%")
         elif gain.verdict == FASTER:
             self._set(slug, reason=NOT_RUN)

@@ -274,6 +274,11 @@ class StepFacts:
         return bool(self.dynamic_share != 0 or any("size mismatch" in one for one in self.run.capture.recompiles))
 
     @cached_property
+    def has_unfused_attention(self) -> bool:
+        """Whether the program calls torch's attention, and no fused kernel took its arguments."""
+        return bool(find_unfused_attention(self._evidence))
+
+    @cached_property
     def threads(self) -> int | None:
         """The least number of threads that a graph ran on; if that is unknown, what torch has by itself."""
         return min((module.threads for module in self.run.modules if module.threads), default=self.own_threads)

@@ -57,7 +57,7 @@ def search_words(search: SearchRequest, common: BreakdownRequest) -> tuple[str, 
             search.budget_s,
             search.allowed,
             search.denied,
-            search.max_memory_bytes,
+            max_memory_bytes=search.max_memory_bytes,
             program=BreakdownRequest(redact=common.redact),
         )
     )
