@@ -372,6 +372,9 @@ def list_notes(comparison: RunComparison) -> Iterator[str]:
         sure = [part for part in comparison.parts if part.verdict in (SLOWER, FASTER)]
         if sure:
             yield f"Parts that differ beyond noise: {join_words([_describe_named_part(part) for part in sure])}."
+            replaced = [part for part in sure if part.cause in (ADDED, REMOVED)]
+            if len(replaced) > 1:
+                yield f"New and removed kernels together: {format_signed(sum(part.delta_s for part in replaced))}."
     else:
         sure = named
         opposite = {SLOWER: FASTER, FASTER: SLOWER}.get(comparison.verdict)

@@ -20,9 +20,11 @@ from ..analysis.comparison_words import (
 )
 from ..analysis.findings.finding import join_words, plural
 from ..records.comparison import (
+    ADDED,
     FASTER,
     KERNEL_CAUSES,
     NOT_COMPARABLE,
+    REMOVED,
     SAME,
     SLOWER,
     UNCHANGED,
@@ -186,9 +188,16 @@ def _make_part_row(comparison: RunComparison, part: PartChange, most: float) -> 
             Cell(units.seconds(part.b_s), part.b_s),
             Cell(format_signed(part.delta_s), part.delta_s, bar=_make_difference_bar(part, most)),
             Cell(format_signed_percent(part.delta_s, comparison.step.a_s), part.delta_s),
-            Cell(part.verdict, tone=TONES.get(part.verdict, "")),
+            _make_verdict_cell(part),
         )
     )
+
+
+def _make_verdict_cell(change: PartChange | KernelChange) -> Cell:
+    """The verdict. Kernels that only one side has are not faster or slower than others."""
+    sides = {ADDED: "only in B", REMOVED: "only in A"}
+    tone = TONES.get(change.verdict, "")
+    return Cell(sides.get(change.cause, change.verdict) if tone else change.verdict, tone=tone)
 
 
 def _make_difference_bar(change: Change, most: float) -> Bar | None:
@@ -238,7 +247,7 @@ def _make_kernel_row(number: int, change: KernelChange, files: Mapping[str, Sour
         Cell(units.seconds(b_s if change.b else None), b_s),
         *(
             Cell(format_signed(change.delta_s), change.delta_s),
-            Cell(change.verdict, tone=TONES.get(change.verdict, "")),
+            _make_verdict_cell(change),
         ),
     )
     return Row(cells, lambda: _list_kernel_details(change, files))

@@ -53,6 +53,15 @@ def test_the_first_screen_answers(comparison: RunComparison) -> None:
     assert "Next      inductor-bench kernel runs/b/kernels/" in text
 
 
+def test_kernels_that_only_one_side_has_are_not_called_faster_or_slower() -> None:
+    new = pairs.triton("triton_poi_fused_cos_3", 0.7e-3, ("cos",))
+    old = pairs.triton("triton_poi_fused_sin_4", 0.6e-3, ("sin",))
+    text = table(compare_runs([pairs.run([*pairs.kernels(), old])], [pairs.run([*pairs.kernels(), new])], ("a", "b")))
+    assert re.search(r"new kernel \(1\) .* only in B", text) and re.search(r"removed kernel \(1\) .* only in A", text)
+    assert re.search(r"triton_poi_fused_cos_3 .* only in B", text)
+    assert "New and removed kernels together: +0.100 ms." in " ".join(text.split())
+
+
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
 def test_no_line_is_wider_than_the_console(comparison: RunComparison, columns: int) -> None:
     new = [pairs.triton(f"triton_poi_fused_cos_{number}", 1e-4, (f"cos_{number}",)) for number in range(3, 20)]
