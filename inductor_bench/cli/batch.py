@@ -26,7 +26,7 @@ from .presentation import (
 if TYPE_CHECKING:
     from ..store.redaction import Redaction
 
-HELP = f"""Break every model of a list down, and say which kernels matter most in all of them.
+HELP = f"""Run breakdown for every model of a list, and rank the kernels by their time in all models.
 
 \b
 LIST has a model on each line, `NAME`, `NAME BATCH` or `NAME,BATCH`, or is YAML with `models:`. NAME is

@@ -51,7 +51,7 @@ VERBS = {
     "extract": "Write every kernel as a separate file, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
     "apply": "Put the configs that a RUN's retunes found, and edited kernels, into a program.",
-    "batch": "Break every model of a list down, and say which kernels matter most in all of them.",
+    "batch": "Run breakdown for every model of a list, and rank the kernels by their time in all models.",
     "compare": "Say how much slower B is than A, and why.",
     "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation has paid off.",
     "optimize": "Find the settings that make a program faster, and prove what each of them saves.",

@@ -94,7 +94,7 @@ class ModuleSource:
     unbacked: bool  # whether sizes depend on data
     frozen: bool  # whether weights were folded into the module (freezing)
     cpp_wrapper: bool  # whether the calls are made from C++
-    has_harness: bool  # whether the file can be run by itself
+    has_harness: bool  # whether the file can run without the program
     threads: int | None  # the fixed number of OpenMP threads of its C++ kernels; ``None`` if it is not fixed
     vector_lanes: int | None  # float32 lanes of the vector steps of its C++ kernels; ``None`` if they have none
     kernels: tuple[KernelDefinition, ...] = ()  # its definitions

@@ -109,7 +109,7 @@ class KernelSide:
     graph: str  # the label of its graph
     calls: float  # the number of its calls in a step or an iteration
     time_s: float  # its seconds in a step or an iteration
-    configs: tuple[dict[str, int], ...] = ()  # the configurations of its runs
+    configs: tuple[dict[str, int], ...] = ()  # the Triton configs that its runs used
     file: str | None = None  # its standalone file in the first run
     operator: str | None = None  # the library operator that launches it
 

@@ -17,7 +17,7 @@ PASSED, SKIPPED = "passed", "skipped"
 
 @dataclass(frozen=True)
 class EditCheck:
-    """One check of an edited kernel: calls with certain values in certain memory."""
+    """One check of an edited kernel: calls with one kind of input values, and one content of the output buffers."""
 
     # the values of the inputs: ``recorded``, ``other`` (drawn anew), ``nudged`` (the recorded ones with a few elements
     # changed), ``rounded``, ``large``, ``small``, ``zero``, ``infinite`` or ``nan``
@@ -52,7 +52,7 @@ class EditHashes:
 
 @dataclass(frozen=True)
 class EditVerdict:
-    """The verdict on an edited kernel by itself, without its program."""
+    """The verdict on an edited kernel that ran without its program."""
 
     file: str  # the path of the file
     kernel: str  # the kernel's name in its module

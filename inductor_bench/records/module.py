@@ -40,7 +40,7 @@ class LeastWork:
 class RooflineResult:
     """The comparison of a kernel with its roof, with the time of its calls in the program's step.
 
-    Without a step, and for a kernel that the step does not run, the time is from the run of the module by itself.
+    Without a step, and for a kernel that the step does not run, the time is from the run of the module alone.
     """
 
     bandwidth: float | None = None  # the bytes moved per second
@@ -281,7 +281,7 @@ class ModuleRecord:
     tf32: bool = False  # whether float32 matrix products may use TF32; GPU only
     # whether the processor may compute float32 matrix products in bfloat16; CPU only; older records do not know it
     bf16: bool = False
-    # whether the program compiles it for CUDA graphs; its run by itself is always without them
+    # whether the program compiles it for CUDA graphs; when the module runs alone, it uses none
     cuda_graphs: bool = False
     max_autotune: bool = False  # whether the program compiles it with max-autotune
     # its inputs including weights: first tensors of integers, then the largest; empty if its text has none, and in

@@ -304,7 +304,7 @@ class SearchRequest:
         "--max-memory",
         metavar="SIZE",
         kind="size",
-        help="Refuse settings with which a step takes more memory: 70GB.",
+        help="Refuse a setting if a step with it takes more memory than this, such as 70GB.",
         needs=_SEARCH,
     )
 
@@ -569,7 +569,7 @@ class OptimizeRequest:
         "--max-memory",
         metavar="SIZE",
         kind="size",
-        help="Refuse settings with which a step takes more memory: 70GB.",
+        help="Refuse a setting if a step with it takes more memory than this, such as 70GB.",
     )
     inductor: tuple[str, ...] = option(
         (), "--option", metavar="inductor.X=Y", help="Also try this option of Inductor; may be repeated."

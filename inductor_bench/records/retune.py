@@ -245,7 +245,7 @@ class Retune:
     kernel_id: str  # a hash of the kernel's content
     category: Category  # the category of the kernel
     graphs: tuple[str, ...]  # the labels of the graphs that launch it
-    calls: float  # its calls in one step of the program; without a step, in one iteration of these graphs together
+    calls: float  # its calls in one step of the program; if no step was profiled, in one run of each graph
     time_s: float  # the time of these calls
     file: Place | None  # its standalone file
     method: str  # the way of choosing candidates

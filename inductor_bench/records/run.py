@@ -204,7 +204,8 @@ class Prediction:
     saving_s: float  # seconds of the step; negative if the step becomes longer
     uncertainty_s: float  # the uncertainty of these seconds
     device_saving_s: float | None = None  # what the change would save if the host took no time; ``None`` on a CPU
-    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself; empty if no setting or line is known
+    # single changes, each without the others; empty if no setting or line is known
+    changes: tuple[ProgramChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ class RankSteps:
     trace: Place | None = None  # the profiled steps; opens in Perfetto
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
     # where the host waited for the device in the profiled steps, the longest first. Their seconds are per profiled
-    # step, and include waits while the device works. A wait that only samples show also has a function.
+    # step, and include waits while the device works. If only samples show a wait, it also has a function.
     waits: tuple[HostStretch, ...] = ()
     # which steps have the level of the profiled steps: the places in ``step_times_s`` of the first one, and of the one
     # after the last

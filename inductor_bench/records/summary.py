@@ -62,13 +62,13 @@ class SummaryFinding:
     saving_s: float | None = None  # seconds that the step would save at most; ``None`` if they are unknown
     graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that it is about
     kernels: tuple[str, ...] = ()  # the names of the kernels that it is about, the most important first
-    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself
+    changes: tuple[ProgramChange, ...] = ()  # single changes, each made without the others
     command: str = ""  # the command that tries it; empty if no command does
 
 
 @dataclass(frozen=True)
 class SummaryApplied:
-    """A kernel that a proof put an edit or a config into, and what is known of it by itself."""
+    """A kernel to which a proof gave an edit or a config, and what is known of the kernel outside the program."""
 
     name: str  # the kernel's name
     file: str = ""  # the file of the edit; empty for a config
