@@ -37,7 +37,7 @@ from .presentation import (
 @click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
 @click.option("--known", is_flag=True, help="Instead of RUN: all tunings that are known for this machine.")
 @add_request_options(ApplyRequest)
-@add_fail_above_option("the step with the configs and edits is longer by more")
+@add_fail_above_option("the step with the configs and edits is longer by more than this")
 @add_format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the program's output, or the result.")

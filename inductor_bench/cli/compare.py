@@ -66,7 +66,7 @@ RECORD_IN_BUNDLE = "comparison.json"
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="A B | TARGET", nargs=-1, shell_complete=complete_path)
 @add_request_options(CompareRequest)
-@add_fail_above_option("B is slower by more")
+@add_fail_above_option("B is slower by more than this")
 @click.option(
     "--bundle",
     metavar="FILE.zip",

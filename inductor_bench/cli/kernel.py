@@ -32,7 +32,7 @@ _IN_TURN = "add --compare OTHER, or give a file that --edit wrote"
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
 @click.argument("targets", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_path)
 @add_request_options(KernelRequest)
-@add_fail_above_option("OTHER of --compare, or an edited FILE, is slower by more")
+@add_fail_above_option("OTHER of --compare, or an edited FILE, is slower by more than this")
 @add_format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")

@@ -166,7 +166,7 @@ class CompiledFunction:
 
     place: str  # ``file:line name`` of its first line
     recompilations: int = 0  # the number of its compilations after the first one, for all objects together
-    guards: int = 0  # the largest number of guards of one of its compilations
+    guards: int = 0  # the number of guards of the compilation that has most
     reached_limit: bool = False  # whether Dynamo no longer compiles it, so that it runs uncompiled
     dynamic: bool | None = None  # what the program passed as ``dynamic`` to ``torch.compile``; ``None`` for nothing
     wrapped: int = 0  # the number of times that the program passed it to ``torch.compile``

@@ -255,7 +255,7 @@ class InputShape:
 
     dtype: str  # their element type, for example ``float32``
     shape: tuple[int, ...]  # their sizes; if shapes are dynamic, the sizes for which the module was compiled
-    count: int = 1  # the number of them
+    count: int = 1  # the number of such inputs
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class RetuneRequest:
         "--budget",
         metavar="TIME",
         kind="duration",
-        help="Time limit for retuning a model (90s, 5m, 1h): no kernel and no candidate begins after it.",
+        help="Time limit for retuning a model (90s, 5m, 1h): then the tool begins no more kernels or candidates.",
         needs=_RETUNE,
     )
     # whether kernels are retuned even if their result is known from another run
@@ -137,7 +137,7 @@ class BreakdownRequest:
         None, "--batch-size", least=1, help=f"Batch size of a {join_by_or(LIBRARIES)} model."
     )
     # whether every module was profiled inside the program, with the program's inputs
-    live: bool = option(False, "--live", help="Profile inside the program, with the inputs that it really gets.")
+    live: bool = option(False, "--live", help="Profile modules inside the program, with the program's inputs.")
     # a trace recorded elsewhere, which is analysed instead of a run
     trace: Path | None = option(
         None,
@@ -167,7 +167,7 @@ class BreakdownRequest:
     samples: bool = option(
         True,
         "--samples/--no-samples",
-        help="Sample what the host does, by function and line, in 5 s of further steps (the default), or not.",
+        help="Sample the host's functions and lines in 5 s of further steps (the default), or do not.",
     )
     # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
@@ -354,7 +354,7 @@ class BatchRequest:
         "timeout_s training optimizer batch_size mode dynamic amp device seed live repeat values",
         GIVEN,
         timeout_s={"help": "Time limit of a model, in seconds."},
-        batch_size={"help": "Batch size, instead of those in the list."},
+        batch_size={"help": "Batch size of all models, instead of the list's."},
         device={"metavar": None, "kind": "type of device", "help": "By default the best there is."},
         seed={"shown": False},
         live={"help": "Profile inside the programs."},
@@ -413,8 +413,8 @@ class KernelRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --compare, or for an edited FILE: while a verdict is undecided, time both in turn for up to this "
-        "long (30s, 5m), for each verdict. The default is up to 60 pairs.",
+        help="With --compare, or for an edited FILE: while a verdict is undecided, time both kernels in turn, for up "
+        "to this time (30s, 5m) per verdict. The default is up to 60 pairs.",
     )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
     force: bool = option(False, "--force", help="Measure even if another job uses the GPU.")
@@ -475,8 +475,8 @@ class ApplyRequest:
         "--proof-time",
         metavar="TIME",
         kind="duration",
-        help="With --verify: time steps for this long (30s, 5m), at least 24, but at most 10,000. The default is 3 s, "
-        "but at most 120 steps. More pairs of steps decide smaller differences.",
+        help="With --verify: time steps for this time (30s, 5m), but at least 24 and at most 10,000 steps. The default "
+        "is 3 s, but at most 120 steps. More pairs of steps decide smaller differences.",
         needs=Needs("verify", "is for a proof", "add --verify", False),
     )
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")

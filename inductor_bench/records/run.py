@@ -124,22 +124,22 @@ class Part:
     graph: Slug | None = None
     module: str = ""  # the ``nn.Module`` that called the operator; empty if it is unknown
     source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
-    refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
-    # of a compiled graph, whether it writes into inputs whose addresses differ between calls, for which Inductor
+    refusal: str = ""  # for a compiled graph: Inductor's reason for not using CUDA graphs although they were asked for
+    # for a compiled graph: whether it writes into inputs whose addresses differ between calls, for which Inductor
     # refuses CUDA graphs
     writes_inputs: bool = False
-    moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown
-    pageable_s: float = 0.0  # of copies, the part of ``device_time_s`` that copies from or to pageable memory take
-    # of an optimizer, whether torch's fused kernels take most of its device time, or it has ``fused=True``
+    moved_bytes: float | None = None  # for copies: the bytes that one step copies; ``None`` if they are unknown
+    pageable_s: float = 0.0  # for copies: the part of ``device_time_s`` that copies from or to pageable memory take
+    # for an optimizer: whether torch's fused kernels take most of its device time, or it has ``fused=True``
     is_fused: bool = False
-    # of an optimizer, the module that defines its class, such as ``torch.optim.adamw``; empty if it is unknown
+    # for an optimizer: the module that defines its class, such as ``torch.optim.adamw``; empty if it is unknown
     defined_in: str = ""
-    # of eager operators, the type of the first floating-point tensor that they take; empty if it is unknown or differs
+    # for eager operators: the type of their first floating-point tensor; empty if it is unknown or differs
     dtype: str = ""
-    # of the part that sums up short eager operators, each of them; empty for another part, and in a record of an older
-    # version, which does not say which operators its part sums up
+    # for the part that adds up short eager operators: these operators; empty for other parts, and in records of older
+    # versions, which do not name these operators
     summed: tuple[SummedOperator, ...] = ()
-    function: str = ""  # of idle time that was sampled, the function or the graph that the host ran; else empty
+    function: str = ""  # for sampled idle time: the function or the graph that the host ran; else empty
 
     @property
     def hidden_s(self) -> float:

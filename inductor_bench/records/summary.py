@@ -118,7 +118,7 @@ class Summary:
     kernels: tuple[SummaryKernel, ...] = ()  # for a run: the first kernels of its table
     findings: tuple[SummaryFinding, ...] = ()  # in the order of the screen
     next_commands: tuple[SummaryCommand, ...] = ()  # the most useful first
-    # of a proof: the kernels that it put something into, those that save most first
+    # for a proof: the kernels that got an edit or a config, those that save most first
     applied: tuple[SummaryApplied, ...] = ()
     # for ``--brief``: how many ``parts``, ``kernels``, ``applied``, ``findings`` and ``failures`` are left out
     left_out: dict[str, int] = field(default_factory=dict)
