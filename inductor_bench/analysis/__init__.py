@@ -1,4 +1,4 @@
-"""From what was observed to what it means: no torch, no printing. Of files it reads those of a RUN's evidence.
+"""Computes what the observations mean. Does not use torch or print, and reads only the files of a RUN's evidence.
 
 It may import records, devices, store, source and trace.
 """

@@ -60,7 +60,7 @@ class ModuleInStep:
     parts: tuple[Part, ...] = ()  # the ledger of the step; empty without a profile
     uses: Mapping[tuple[str, KernelIdentity], StepUse] = field(default_factory=dict)  # of kernels, by module
     dram_shares: Mapping[int, float] = field(default_factory=dict)  # see KernelFacts
-    # The uses that an earlier analysis found, if what it found them in was not kept.
+    # The uses that an earlier analysis found, if the profiles that show them were not kept.
     known: Mapping[KernelIdentity, StepUse] | None = None
 
     @property
@@ -77,7 +77,7 @@ class ModuleInStep:
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """What is known of a module beside its own run."""
+    """Facts about a module that its own run does not show."""
 
     costs: tuple[CountedCall, ...] = ()  # of library calls
     peaks: Peaks | None = None
@@ -86,7 +86,7 @@ class ModuleFacts:
 
 
 def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleRecord:
-    """The row of a profiled module."""
+    """Makes the row of a profiled module."""
     module, source, details = attributed.module, attributed.source, attributed.details
     device = find_device(source.device)
     samples = details.wall_samples_s
@@ -138,7 +138,7 @@ def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleR
 
 
 def describe_unprofiled(module: ModuleEvidence, source: ModuleSource, details: Details) -> ModuleRecord | None:
-    """The row of a module whose profile failed: its wall time, if that was measured."""
+    """Makes the row of a module whose profile failed: it has the wall time, if that was measured."""
     samples = details.wall_samples_s
     if not samples or module.measurement is None:
         return None
@@ -158,7 +158,7 @@ def describe_unprofiled(module: ModuleEvidence, source: ModuleSource, details: D
 
 
 def count_input_shapes(source: ModuleSource) -> tuple[InputShape, ...]:
-    """The types and shapes of a module's inputs: those of integers first, and then those with most elements."""
+    """Returns the types and shapes of a module's inputs: integer inputs first, then the inputs with most elements."""
     counts = Counter((one.dtype, one.shape) for one in source.inputs if one.kind == "tensor" and one.dtype)
     found = [InputShape(dtype or "", shape, count) for (dtype, shape), count in counts.items()]
     return tuple(sorted(found, key=lambda one: (not _is_integer(one.dtype), -math.prod(one.shape))))
@@ -208,12 +208,12 @@ def read_kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s:
 
 
 def _multiplies_in_bfloat16(module: ModuleEvidence, device: Device, peaks: Peaks | None) -> bool:
-    """Whether the processor computes float32 matrix products in bfloat16: only one that multiplies it natively does."""
+    """Whether the processor computes float32 matrix products in bfloat16, which needs native bfloat16 instructions."""
     return module.bf16 and device.runs_on_host and (peaks is None or "bfloat16" in peaks.matmul_flops)
 
 
 def _count_kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:
-    """Mean bytes per launch of each kernel without a count of its own, or with one that leaves out a buffer."""
+    """Returns the mean bytes per launch of each kernel whose own byte count is missing or leaves out a buffer."""
     kernels = {kernel.name: kernel for kernel in source.kernels}
     sizes: dict[str, list[tuple[int, int]]] = {}
     for launch in launches:
@@ -300,20 +300,20 @@ STAGE = "analysis"
 """The ``stage`` of a failure of the analysis itself."""
 
 STEP_KEPT = "the figures of the step are from the first analysis, by inductor-bench {version}"
-"""The note of a program whose RUN does not keep its observed steps, and which another version analyses again."""
+"""The note of a program that another version analyses again, although its RUN did not keep the observed steps."""
 
 
 def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: bool = True) -> Run:
     """Makes the record of a run from its evidence: the rows of modules and kernels, and the program's step.
 
-    A module whose files are missing or damaged keeps the row of an earlier analysis, and a failure is added for it. So
-    does the step of a program whose observed steps were not kept.
+    If the files of a module are missing or damaged, its row from an earlier analysis stays, and a failure is added. The
+    same holds for the step of a program if its observed steps were not kept.
 
     Args:
         run: what the record holds as it was observed, and the results of an earlier analysis, if there was one.
         evidence: what was observed besides.
         files: the files of the evidence.
-        predicts: whether it is simulated what changes would save, which takes as long as all the rest.
+        predicts: whether to simulate what changes would save. This takes as long as the rest of the analysis.
     """
     failures = [failure for failure in run.failures if failure.stage != STAGE]
     step = describe_program(evidence, files)
@@ -352,9 +352,9 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
 
 
 def read_step_ahead(evidence: Evidence, files: EvidenceFiles) -> None:
-    """Reads and computes what :func:`analyse` needs of the program's step, whatever its modules' measurements say.
+    """Reads and computes the part of the program's step that :func:`analyse` needs and that no measured module changes.
 
-    A program that replays modules as CUDA graphs is left out: their measurements change what its step says.
+    Does nothing for a program that replays modules as CUDA graphs, because their measurements change its step.
     """
     if any(module.cuda_graphs for module in evidence.modules):
         return
@@ -373,7 +373,7 @@ def _fit_step(step: DescribedProgram, files: EvidenceFiles) -> FittedQueue | Non
 
 
 def _keep_old_savings(row: ModuleRecord, old: ModuleRecord | None) -> ModuleRecord:
-    """The row with what an earlier analysis predicted of its kernels, where the step is that analysis's."""
+    """Returns the row with the savings that an earlier analysis predicted, because the record keeps its step."""
     savings = {make_kernel_key(kernel): kernel.saving for kernel in old.kernels} if old is not None else {}
     kernels = (replace(kernel, saving=savings.get(make_kernel_key(kernel), kernel.saving)) for kernel in row.kernels)
     return replace(row, kernels=tuple(kernels))
@@ -395,7 +395,7 @@ def _describe_module_again(module: ModuleEvidence, facts: ModuleFacts, files: Ev
 def _find_steps_of_modules(
     run: Run, evidence: Evidence, files: EvidenceFiles, step: DescribedProgram | None
 ) -> Mapping[str, ModuleInStep]:
-    """What the step says of each module, by its slug."""
+    """Returns what the step says about each module, by the module's slug."""
     if step is None:
         return _keep_recorded_steps(run)
     inputs = evidence.processes, evidence.modules, run.peaks
@@ -408,7 +408,7 @@ def _find_steps_of_modules(
 
 
 def _keep_recorded_steps(run: Run) -> Mapping[str, ModuleInStep]:
-    """The same from an earlier analysis whose observed steps were not kept."""
+    """Does what :func:`_find_steps_of_modules` does from the record alone, if the observed steps were not kept."""
     if run.program is None:
         return {}
     return {
@@ -426,7 +426,7 @@ def _keep_recorded_steps(run: Run) -> Mapping[str, ModuleInStep]:
 
 
 def _name_lost_profiles(old: Program | None, new: DescribedProgram) -> str:
-    """Why an earlier analysis knew the parts of more processes; empty if it did not."""
+    """Says why an earlier analysis knew the parts of more processes; empty if it did not know more."""
     if old is None or sum(bool(rank.parts) for rank in old.ranks) <= sum(
         bool(one.steps.parts) for one in new.processes
     ):
@@ -435,7 +435,7 @@ def _name_lost_profiles(old: Program | None, new: DescribedProgram) -> str:
 
 
 def _add_note(run: Run) -> Program | None:
-    """The program of an earlier analysis, which says so if another version made the figures of its step."""
+    """Returns the earlier analysis's program, with a note if another version computed the figures of its step."""
     if run.program is None or run.tool_version == __version__:
         return run.program
     notes = dict.fromkeys([*run.program.notes, STEP_KEPT.format(version=run.tool_version)])
@@ -443,7 +443,7 @@ def _add_note(run: Run) -> Program | None:
 
 
 def _count_unseen(rows: list[ModuleRecord], steps: Mapping[str, ModuleInStep]) -> int:
-    """The number of kernels that run in the step, and that its trace does not show."""
+    """Counts the kernels that run in the step although its trace does not show them."""
     count = 0
     for row in rows:
         if row.slug in steps and steps[row.slug].has_uses:
@@ -458,7 +458,10 @@ def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
 
 
 def _count_work(get: Callable[[LeastWork], object]) -> Callable[[ModuleRecord], int]:
-    """The number of kernels with a figure of their work, without helpers: earlier versions gave some of them a part."""
+    """Returns a count of the kernels with this figure of their work, without helper kernels.
+
+    Earlier versions gave some helper kernels a part of the work.
+    """
     return _count(lambda kernel: None if HELPER_KERNELS.search(kernel.name) else get(kernel.work))
 
 
@@ -475,7 +478,7 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "registers": _count(lambda kernel: kernel.compiled.registers),
     "costs in the step": _count(lambda kernel: kernel.step_time_s),
 }
-"""What makes a row worse if it is missing: a count of each."""
+"""The figures without which a row is worse, each with a function that counts how often a row has it."""
 
 
 def _refuse_loss(old: ModuleRecord | None, new: ModuleRecord | None) -> None:

@@ -18,7 +18,7 @@ from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, find_bott
 from .roofline import KernelRate, Roof, describe_other_work, find_refuted_roofs
 from .step_costs import HOST_SETS_PACE, find_step, host_sets_pace
 
-# Summarizes the retunes of a model's kernels. Pure functions.
+# Summaries of the retunes of a model's kernels. Pure functions.
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ _Member = tuple[str, KernelResult, bool]
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model in one row. Times are seconds of one step of its program; without one, of an iteration of each graph."""
+    """A model in one row. Times are seconds of one step of its program or, without a step, of one run of each graph."""
 
     model: ModelResult  # the model as it was read from the batch
     time_s: float  # the time of all its graphs
@@ -105,7 +105,7 @@ class ModelSummary:
 class KernelGroup(NamedTuple):
     """The kernels of all models that have the same id or the same family.
 
-    Sums are over one step of each model's program; without a step, over an iteration of each of its graphs.
+    Sums are over one step of each model's program. If a model has no step, they are over one run of each of its graphs.
     """
 
     key: str  # the shared id or family id
@@ -127,7 +127,7 @@ class KernelGroup(NamedTuple):
 
 
 def compute_suite_time_s(results: BatchResults) -> float:
-    """The time in seconds of all measured models: one step of each; without a step, an iteration of each graph.
+    """Sums the seconds of all measured models: one step of each or, if it has no step, one run of each of its graphs.
 
     Shares over several models refer to this time.
     """
@@ -241,18 +241,19 @@ def _sum_gain_limits(kernels: Iterable[KernelResult]) -> float | None:
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
-    """The sum of the known values, or ``None`` if all are unknown."""
+    """Sums the known values; ``None`` if all are unknown."""
     known = [each for each in seconds if each is not None]
     return sum(known) if known else None
 
 
-# Leaves the gain limits out of a batch that rest on figures that do not count, as the reports of runs do.
+# Removes gain limits from a batch if the figures below them do not count. The reports of runs do the same.
 
 
 def leave_out_uncounted_gains(results: BatchResults) -> BatchResults:
-    """The results; models whose figures do not count have a ``doubt`` instead of gain limits.
+    """Returns the results. Models whose figures do not count have a ``doubt`` instead of gain limits.
 
-    No kernel has a share of a peak, or a gain limit at it, that a kernel of a model with the same peaks exceeds.
+    If a kernel runs faster than a peak, no kernel of the models with the same peaks keeps its share of that peak, or
+    its gain limit at that peak.
     """
     refuted: list[tuple[Peaks, set[Roof]]] = []
     for model in results.models:

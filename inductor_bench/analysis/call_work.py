@@ -168,7 +168,7 @@ _WEIGHT = re.compile(r"wgrad|backward_filter|grad_weight", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class OperatorPart:
-    """A part of a library call, written as the operator call that would do only this part.
+    """A part of the work of a library call, written as the operator call that does this part alone.
 
     ``label`` names the part in a table; it is empty for the whole call.
     """
@@ -192,7 +192,7 @@ def find_parts(activities: Sequence[Activity]) -> tuple[OperatorPart | None, ...
 
 
 def _divide(members: Sequence[Activity]) -> list[OperatorPart | None]:
-    """The parts of the kernels of one call, given in the order in which they ran."""
+    """Returns the part of each kernel of one call. The kernels come in the order in which they ran."""
     whole = _count_whole_call(members[0])
     parts = [_find_inner_part(member) for member in members]
     rest = [place for place, part in enumerate(parts) if part is None]
@@ -218,7 +218,10 @@ def _find_inner_part(activity: Activity) -> OperatorPart | None:
 
 
 def _list_gradients(whole: OperatorPart | None, names: Sequence[str]) -> Sequence[OperatorPart | None]:
-    """The gradient of a convolution that each kernel computes; the whole call for all if the names leave doubt."""
+    """Returns the gradient of a convolution that each kernel computes.
+
+    If the kernels' names do not tell, each kernel gets the whole call.
+    """
     shared = [whole] * len(names)
     if whole is None or whole.operator != "aten::convolution_backward" or len(whole.arguments.concrete) <= _MASK:
         return shared
@@ -350,7 +353,7 @@ def _compute_length(start: str, end: str) -> int | None:
 
 
 def _write_index(line: str, start: int) -> str:
-    """The text from ``start`` to the closing parenthesis that matches the one before ``start``."""
+    """Returns the text from ``start`` to the parenthesis that closes the one before ``start``."""
     depth = 1
     for place in range(start, len(line)):
         depth += {"(": 1, ")": -1}.get(line[place], 0)
@@ -397,7 +400,7 @@ def count_touched_bytes(language: str, source: str, arguments: Sequence[Argument
 
 
 def count_least_bytes(source: str, arguments: Sequence[Argument]) -> int | None:
-    """The least that Inductor means to count of one launch: of each buffer no more than the kernel has elements.
+    """Counts the bytes that Inductor finds for one launch at least: each buffer counts up to the kernel's elements.
 
     Inductor leaves out buffers that it knows by another name because they were changed in place before: by an atomic
     addition, a user's kernel, or a collective. Its count is then less than this one.
@@ -435,15 +438,15 @@ def _list_triton_pointers(source: str) -> list[str] | None:
 
 
 def count_stored_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The number of stored elements of a view: an expanded dimension (stride 0) is stored once."""
+    """Counts the stored elements of a view. An expanded dimension (stride 0) is stored once."""
     return math.prod(size if stride else min(size, 1) for size, stride in zip(shape, strides, strict=True))
 
 
 def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[BufferUse, ...]:
-    """The uses of a generated kernel, limited to the parts of large buffers that it accesses.
+    """Limits the buffer uses of a generated kernel to the parts of large buffers that it accesses.
 
-    A kernel that takes rows of a table, or a slice, is given the whole buffer. Inductor counts no more of a buffer than
-    the kernel has elements, so its count tells the largest possible access.
+    A kernel that reads some rows of a table, or a slice, gets the whole buffer as argument. Inductor counts at most as
+    many elements of a buffer as the kernel has, so its count limits what the kernel can access.
 
     Args:
         uses: whole buffers.
@@ -465,7 +468,7 @@ def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[Buff
 
 
 def _find_common_limit(sizes: Sequence[int], total: float) -> int:
-    """The limit of each size with which the sizes add up to ``total``."""
+    """Returns the number to which each size must be limited so that the sizes add up to ``total``."""
     left = total
     for number, size in enumerate(ordered := sorted(sizes)):
         if size * (len(ordered) - number) > left:
@@ -475,7 +478,7 @@ def _find_common_limit(sizes: Sequence[int], total: float) -> int:
 
 
 def count_transferred_bytes(activities: Iterable[Activity]) -> float | None:
-    """The bytes of copies and memsets, from the profiler. A copy within the device counts them twice."""
+    """Returns the bytes of copies and memsets, from the profiler. Bytes of a copy within the device count twice."""
     total = 0.0
     for activity in activities:
         if activity.event is None or activity.event.moved_bytes is None:
@@ -486,8 +489,8 @@ def count_transferred_bytes(activities: Iterable[Activity]) -> float | None:
 
 # Counts the bytes that eager operators touch between the graph calls of a step, as far as a profile shows them.
 #
-# The count is a lower bound, so that the model of the cache never evicts what the program keeps there. A profile shows
-# the sizes of an operator's arguments, but not their places in memory:
+# The count is a lower bound, so that the model of the cache never evicts data that the program still has in it. A
+# profile shows the sizes of an operator's arguments, but not their places in memory:
 #
 # - Results count if another operator takes them as arguments.
 # - Tensors of one size may be one tensor: of each size, only as many count as a single operator takes.
@@ -518,7 +521,7 @@ BY_INDEX = frozenset(
 
 @dataclass(frozen=True)
 class EagerOperator:
-    """An eager operator that ran on the device in the step, or a copy."""
+    """An eager operator, or a memory copy, that ran on the device during the step."""
 
     before: int  # the number of the graph call before which it ran; after the last call the number of calls
     time_s: float  # seconds on the device
@@ -527,7 +530,7 @@ class EagerOperator:
 
 @dataclass(frozen=True)
 class EagerOperators:
-    """The eager operators of one step, and the graph of each graph call in it, in order."""
+    """The eager operators of one step in order. ``graphs`` has the graph of each graph call of the step, in order."""
 
     graphs: tuple[int, ...]
     operators: tuple[EagerOperator, ...]
@@ -536,7 +539,7 @@ class EagerOperators:
 def find_operators(
     program: ProgramTrace, works: Sequence[Work], calls: Sequence[GraphCall], start_s: float, end_s: float
 ) -> EagerOperators:
-    """The eager operators of the step that the host ran from ``start_s`` to ``end_s``.
+    """Returns the eager operators of the step that the host ran from ``start_s`` to ``end_s``.
 
     Args:
         program: the trace.
@@ -560,7 +563,10 @@ def find_operators(
 
 
 def _list_tensors(op: HostOp | None, events: Sequence[DeviceEvent]) -> Iterator[int]:
-    """The bytes of each tensor of an operator; of a mere copy those that the profiler counted."""
+    """Yields the bytes of each tensor of an operator.
+
+    For a copy without operator, yields the bytes that the profiler counted.
+    """
     if all(event.moved_bytes is not None for event in events):
         for event in events:
             yield from [event.moved_bytes or 0] * (2 if "DtoD" in event.name else 1)
@@ -578,7 +584,7 @@ def _list_sizes(arguments: TensorArguments) -> Iterator[int]:
 
 
 def count_eager_bytes(found: EagerOperators, known: Sequence[tuple[int, int]], bandwidth: float) -> dict[int, int]:
-    """The bytes that eager operators touch before the graph call of each number, beside the memory of the graphs.
+    """Counts, by number of graph call, the bytes that eager operators touch before it, without the graphs' own memory.
 
     Args:
         found: the operators of the step.

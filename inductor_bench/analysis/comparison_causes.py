@@ -1,4 +1,4 @@
-"""The cause of the difference of matched kernels, in seconds by cause, and what is known about it in words."""
+"""Finds why matched kernels differ: the seconds of each cause, and the cause in words."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ COUNTED = (CALLS, ADDED, REMOVED)
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cause of a difference depends on, beside the kernels."""
+    """The facts besides the kernels that decide which cause a difference has."""
 
     noise: Noise  # the noise between the runs
     texts: tuple[Sources, Sources] = ({}, {})  # the texts of the kernels of both sides
     same_compiler: bool = True  # whether both sides have the same torch, Triton and device
-    around: tuple[EnvironmentDifference, ...] = ()  # the differences that may change the time of equal kernels
+    around: tuple[EnvironmentDifference, ...] = ()  # differences that may change the time of equal kernels
     edited: bool = False  # whether the program's own file differs
-    is_busy: bool = False  # whether another program's load may change it as much
+    is_busy: bool = False  # whether the load of another program may explain a difference
     choices: tuple[EnvironmentDifference, ...] = ()  # the differences that may change which config Inductor chooses
     # the median seconds of a call by kernel id and config, from the records' retunes
     tuned: tuple[tuple[str, dict[str, int], float], ...] = ()
@@ -81,19 +81,20 @@ class Setting:
 
     @property
     def explains_equal_kernels(self) -> bool:
-        """Whether equal kernels have different times for a likelier reason than the clock and noise."""
+        """Whether a reason is known, likelier than clock and noise, for which equal kernels take different times."""
         return bool(self.around) and not self.is_busy
 
     def shows_each_step(self, run_calls: Iterable[float]) -> bool:
-        """Whether the profiled steps show how often each step makes these calls, given as means of each run's steps.
+        """Whether the profiled steps show how often each step makes these calls.
 
-        Calls that only some steps make may fall between the few profiled ones of the other side.
+        ``run_calls`` has the mean of each run. If only some steps make a call, the few profiled steps of the other side
+        may miss it.
         """
         return not self.single_step and all(math.isclose(calls, round(calls), abs_tol=1e-6) for calls in run_calls)
 
 
 def describe_kernel_change(match: Match, setting: Setting) -> KernelChange:
-    """The difference of one match: its cause, interval and verdict."""
+    """Returns the difference of one match with its cause, interval and verdict."""
     seconds, detail = _find_cause(match, setting)
     a_s, b_s = (sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b))
     cause = max(seconds, key=lambda name: (abs(seconds[name]), name != UNCHANGED))
@@ -101,7 +102,7 @@ def describe_kernel_change(match: Match, setting: Setting) -> KernelChange:
     error_s = math.hypot(compute_kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
     low, high, verdict = judge(a_s, b_s, error_s, compute_kernel_effect_s(match.a or match.b))
     if cause == UNCHANGED and verdict != SAME and not setting.explains_equal_kernels:
-        verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program
+        verdict = UNDECIDED  # the difference comes from the clock or noise, not from the program
     if cause in COUNTED and not setting.shows_each_step(kernel.calls for kernel in kernels):
         verdict = UNDECIDED
     return KernelChange(
@@ -136,7 +137,10 @@ def _find_cause(match: Match, setting: Setting) -> tuple[dict[str, float], str]:
 
 
 def _compare_same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str, float], str]:
-    """Divides the difference of one kernel: calls at A's time of a call, then the change of a call at B's calls."""
+    """Divides the difference of one kernel.
+
+    More or fewer calls count with A's time per call; the change of the time per call counts for all calls of B.
+    """
     delta = b.time_s - a.time_s
     seconds: dict[str, float] = {}
     words = []
@@ -154,7 +158,10 @@ def _compare_same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[
 
 
 def _compute_further_calls_s(a: SideKernel, b: SideKernel) -> float:
-    """The seconds of B's further calls at A's time of a call; by the shapes of the calls if they are known."""
+    """Returns the seconds of the calls that only B makes, at A's time per call.
+
+    Each shape counts alone if the shapes are known.
+    """
     groups = _group_by_shapes(a), _group_by_shapes(b)
     if not groups[0].keys() & groups[1].keys():
         return (b.calls - a.calls) * a.time_s / a.calls
@@ -212,7 +219,7 @@ def _describe_configs(a: SideKernel, b: SideKernel, setting: Setting) -> str:
 
 
 def find_differing_config(a: Sequence[dict[str, int]], b: Sequence[dict[str, int]]) -> str:
-    """The settings that differ: ``XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8``."""
+    """Returns the settings that differ: ``XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8``."""
     first, second = (configs[0] if configs else {} for configs in (a, b))
     if len(a) > 1 or len(b) > 1:
         first = next((config for config in a if config not in b), first)
@@ -257,7 +264,8 @@ def _list_shown_kernels(kernels: Iterable[SideKernel]) -> tuple[KernelSide, ...]
     )
 
 
-# The parts of the difference of two steps: by the cause of kernels, and by what is no kernel. They add up to it.
+# The parts of the difference of two steps. Kernels are grouped by cause; the other parts are not kernels. The parts add
+# up to the difference.
 
 
 NEGLIGIBLE = 1e-9
@@ -270,7 +278,7 @@ LEFT_WORDS = "only roughly known: it is the unprofiled step minus the profiled w
 
 @dataclass(frozen=True)
 class VerdictBasis:
-    """What the verdicts on parts rest on."""
+    """The figures with which the verdicts on parts are made."""
 
     setting: Setting
     idle_noise: Noise  # the noise of idle time
@@ -282,7 +290,7 @@ class VerdictBasis:
 def divide_difference(
     a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, setting: Setting
 ) -> list[PartChange]:
-    """The parts, the largest difference first; what the records' parts leave comes last."""
+    """Returns the parts, the largest difference first. The time in no part of the records comes last."""
     least = SMALLEST_SHARE * step.a_s
     idle_noise = replace(setting.noise, relative=step.noise)
     limits = VerdictBasis(setting, idle_noise, least, max(a.step_s, b.step_s), a.on_host)
@@ -302,7 +310,7 @@ def divide_difference(
 
 
 def _make_kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) -> Iterator[PartChange]:
-    """A part for each cause. A kernel's own time stands in that of its main cause; see :func:`_time_in_a`."""
+    """Yields a part for each cause. The time of a kernel belongs to its main cause; see :func:`_time_in_a`."""
     for cause in KERNEL_CAUSES:
         rows = [change for change in kernels if cause in change.seconds]
         if not rows:
@@ -322,7 +330,10 @@ def _make_kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) ->
 
 
 def _time_in_a(change: KernelChange, cause: str) -> float:
-    """The seconds of A that a cause stands for: what it takes away, and for the main cause all that is left."""
+    """Returns the seconds of A that belong to a cause.
+
+    These are the seconds that the cause removes and, for the main cause, all that remain.
+    """
     taken = {name: -seconds for name, seconds in change.seconds.items() if name != change.cause and seconds < 0}
     if cause != change.cause:
         return taken.get(cause, 0.0)
@@ -351,7 +362,7 @@ def _make_rest_of_graphs(graphs: Sequence[GraphPair], limits: VerdictBasis) -> I
 
 
 def _compute_time_outside_of_kernels(graph: SideGraph) -> list[float]:
-    """The seconds of a graph by run, without those of its kernels."""
+    """Returns the seconds of a graph in each run, without those of its kernels."""
     return [
         whole - sum(kernel.times_s[number] for kernel in graph.kernels) for number, whole in enumerate(graph.times_s)
     ]
@@ -364,7 +375,7 @@ def _make_other_parts(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartCh
     for kind, label in dict.fromkeys([*rows[0], *rows[1]]):
         one, other = (found.get((kind, label)) for found in rows)
         a_s, b_s = (part.times_s if part else (0.0,) * len(side.runs) for part, side in ((one, a), (other, b)))
-        if label == LEFT:  # two windows of the program are compared, and not one change
+        if label == LEFT:  # two windows of the program are compared, not a single change
             row = _make_part(kind, a_s, b_s, limits, kind, label, LEFT_WORDS)
             yield replace(row, low_s=min(0.0, row.delta_s), high_s=max(0.0, row.delta_s), verdict=UNDECIDED)
             continue
@@ -377,7 +388,7 @@ def _make_other_parts(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartCh
 
 
 def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis) -> bool:
-    """Whether something that both sides' records hold may make a part that is no kernel slower or faster."""
+    """Whether the records of the two sides show a reason why a part that is not a kernel becomes slower or faster."""
     setting = limits.setting
     around = (setting.edited and not setting.is_busy) or (setting.several and setting.explains_equal_kernels)
     if not has_other_calls(row):
@@ -389,7 +400,7 @@ def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis
 
 
 def _make_undecided_row(row: PartChange) -> PartChange:
-    """The part without a verdict on what makes it slower or faster."""
+    """Returns the part, marked as undecided."""
     return row if row.verdict == SAME else replace(row, verdict=UNDECIDED)
 
 
@@ -399,14 +410,14 @@ def _make_part(
     noise = limits.idle_noise if kind == IDLE else limits.setting.noise
     error_s = compute_part_error_s(kind, a_s, b_s, noise, limits.step_s, on_host=limits.on_host)
     a, b = fmean(a_s), fmean(b_s)
-    if label == OTHERS:  # what one side sums up, the other may list
+    if label == OTHERS:  # one side may list what the other side sums up
         error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)
     low, high, verdict = judge(a, b, error_s, limits.least_s)
     return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
 
 
 def _describe_part(kind: str, a: SidePart | None, b: SidePart | None) -> str:
-    """What is new or gone: the calls, and the lines of the program."""
+    """Says which calls and which lines of the program are new or gone."""
     words = []
     calls = [part.calls if part else 0.0 for part in (a, b)]
     if kind != IDLE and not have_same_calls(*calls):

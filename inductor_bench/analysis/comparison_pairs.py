@@ -1,9 +1,9 @@
-"""Pairs the graphs and kernels of two runs, even if one groups them otherwise, and judges their differences.
+"""Pairs the graphs and kernels of two runs, even if the runs group kernels differently, and judges their differences.
 
-Two runs of one program differ. A record of one run cannot say by how much, so that a difference between single runs is
-held against an assumed noise, and against what the same runs show: kernels with the same code, config and calls ought
-to take as long, so that their common change is noise (or the clock) in both runs. If each side has several runs, the
-noise is measured. Half-widths are those of 95% intervals; independent ones add in quadrature.
+Two runs of one program differ. The record of one run cannot say by how much. So a difference between single runs is
+compared with an assumed noise, and with the change of unchanged kernels: kernels with the same code, config and calls
+should take the same time, so a change of them all is noise (or the clock). If each side has several runs, the noise is
+measured. Half-widths are those of 95% intervals; independent ones add in quadrature.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ from .comparison_sides import (
 from .statistics import EFFECT, compute_median_interval, find_smallest_effect
 from .step_costs import compute_idle_share
 
-# Pairs the graphs and the kernels of two sides: first equal code, then by what is known of the kernels' work.
+# Pairs the graphs and the kernels of two sides: first kernels with equal code, then kernels that do similar work.
 
 
 LEAST_GRAPH = 0.5
 """Smallest similarity of two graphs that are paired. Equal labels are enough to reach it."""
 ALIKE = 0.95
-"""The smallest similarity with which two kernels are surely counterparts."""
+"""Two kernels with at least this similarity are counterparts for sure."""
 SHARED = 0.5
-"""The smallest share of the smaller kernel's origin that two kernels have in common if they do parts of the same
-work."""
+"""Two kernels do parts of the same work if they have at least this share of the smaller kernel's origin in common."""
 LOST = 0.95
-"""The smallest ratio of the times of two counterparts with which neither has lost a part of its work."""
+"""If the ratio of the times of two counterparts is smaller, the faster one may have lost a part of its work."""
 MOST_PAIRS = 40_000
 """Most pairs of unequal kernels whose similarity is computed; beyond that only equal code is paired."""
 
@@ -65,7 +64,10 @@ class GraphPair:
 
 @dataclass(frozen=True)
 class Match:
-    """Kernels of A, and those of B that do their work; one of them is empty for work that only one side has."""
+    """Kernels of A, and the kernels of B that do the same work.
+
+    If only one side does the work, the other list is empty.
+    """
 
     a: tuple[SideKernel, ...]
     b: tuple[SideKernel, ...]
@@ -73,7 +75,7 @@ class Match:
 
 
 def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
-    """Each graph of both sides once, the pairs that are most alike first."""
+    """Pairs the graphs of both sides. Each graph is in one pair; the most similar pairs come first."""
     scored = sorted(
         (
             (_compute_graph_similarity(one, other), i, j)
@@ -95,7 +97,9 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
 
 
 def keep_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], list[str]]:
-    """The pairs without the kernels of graphs whose counterpart's kernels are unknown, and the labels of these graphs.
+    """Removes a graph's kernels if its counterpart's kernels are unknown.
+
+    Returns the pairs and the labels of such graphs.
 
     A profile that failed does not remove kernels from the program.
     """
@@ -109,7 +113,7 @@ def keep_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], l
 
 
 def compute_common_share(a: Iterable[SideKernel], b: Iterable[SideKernel]) -> float:
-    """The share of the kernels' time in code that both have, 0 to 1: the lower one of both sides."""
+    """Returns the share (0 to 1) of the kernels' time in code that both sides have: the smaller of the two shares."""
     times = [_sum_times_by_key(a), _sum_times_by_key(b)]
     common = times[0].keys() & times[1].keys()
     shares = [sum(one[key] for key in common) / sum(one.values()) for one in times if sum(one.values())]
@@ -129,9 +133,10 @@ def _compute_graph_similarity(a: SideGraph, b: SideGraph) -> float:
 
 
 def pair_kernels(graphs: Sequence[GraphPair], texts: Texts) -> list[Match]:
-    """Each kernel of both sides in exactly one match.
+    """Matches the kernels of both sides. Each kernel is in exactly one match.
 
-    Equal code is paired first, within paired graphs and then across graphs. What is left is matched by its work.
+    Equal code is paired first, within paired graphs and then across graphs. The other kernels are matched by their
+    work.
     """
     found: list[Match] = []
     rest: list[tuple[list[SideKernel], list[SideKernel]]] = []
@@ -154,7 +159,7 @@ def pair_kernels(graphs: Sequence[GraphPair], texts: Texts) -> list[Match]:
 
 
 def _take_equal(a: list[SideKernel], b: list[SideKernel]) -> list[Match]:
-    """The pairs of equal code, taken out of both lists; of several equal ones those of equal name, then by time."""
+    """Removes kernels with equal code from both lists and pairs them, first by equal name and then by time."""
     found = []
     for by_name in (True, False):
         waiting: dict[Hashable, list[SideKernel]] = {}
@@ -168,7 +173,7 @@ def _take_equal(a: list[SideKernel], b: list[SideKernel]) -> list[Match]:
 
 
 def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[Match]:
-    """The matches of unequal code, taken out of both lists: sure counterparts first, then kernels that share work."""
+    """Matches unequal code, and removes it from both lists: sure counterparts first, then kernels that share work."""
     if not a or not b or len(a) * len(b) > MOST_PAIRS:
         return []
     scores = {(id(one), id(other)): compute_similarity(one, other, *texts) for one, other in product(a, b)}
@@ -185,7 +190,10 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
 
 
 def _add_counterparts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
-    """The match with the kernels that compute only nodes of its kernel on the other side, taken out of the lists."""
+    """Adds to a match the kernels that compute only nodes of its kernel on the other side.
+
+    Removes them from the lists.
+    """
     times = [sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b)]
     if max(times) * LOST < min(times):
         return match
@@ -222,7 +230,7 @@ def _take_counterparts(a: list[SideKernel], b: list[SideKernel], scores: Scores,
 def _group_matches(
     a: Sequence[SideKernel], b: Sequence[SideKernel], scores: Scores
 ) -> list[tuple[list[SideKernel], list[SideKernel]]]:
-    """Groups of kernels that share work: each kernel of the longer list joins the one that it shares most with."""
+    """Groups kernels that share work: a kernel of the longer list joins the kernel with which it shares most work."""
     swapped = len(a) > len(b)
     few, many = (b, a) if swapped else (a, b)
 
@@ -242,7 +250,7 @@ def _group_matches(
             groups.setdefault(id(center), ([center], []))[1].append(other)
             home[id(other)] = id(center)
     members = [other for other in many if id(other) in home]
-    for one in few:  # a kernel that none joined may share its work with one that joined another
+    for one in few:  # a kernel that no other joined may share work with one that joined another
         joined = find_closest(one, members) if id(one) not in groups else None
         if joined is not None:
             groups[home[id(joined)]][0].append(one)
@@ -262,7 +270,7 @@ def _remove(kernels: list[SideKernel], taken: Iterable[SideKernel]) -> None:
     kernels[:] = [kernel for kernel in kernels if id(kernel) not in gone]
 
 
-# Joins parts that the records of two sides divide differently although the programs may do the same.
+# Joins parts that the records of the two sides divide differently, although the programs may do the same work.
 
 
 SMALL = 0.004
@@ -273,14 +281,14 @@ LEFT = "unlabelled"
 
 
 def regroup_operators(a: Side, b: Side) -> tuple[Side, Side]:
-    """Both sides with the same division of eager operators and of idle time."""
+    """Returns the two sides with eager operators and idle time divided in the same way."""
     if not a.lists_all or not b.lists_all:
         a, b = _fold_operators(_fold_unlisted(a), _fold_unlisted(b))
     return _join_idle(a, b)
 
 
 def _fold_unlisted(side: Side) -> Side:
-    """Counts short eager operators that only some runs of a side list to the others, if these vary as well."""
+    """Moves short eager operators that only some runs of a side list into :data:`OTHERS`, if these vary as well."""
     others = _list_labels(side).get(OTHERS)
     if others is None or len({round(calls, 6) for calls in others.run_calls}) == 1:
         return side
@@ -291,7 +299,7 @@ def _fold_unlisted(side: Side) -> Side:
 
 
 def _fold_operators(a: Side, b: Side) -> tuple[Side, Side]:
-    """Counts eager operators to the others that one side lists for more calls, if they may be among the other's others.
+    """Moves eager operators into :data:`OTHERS` if one side lists more calls that may be among the other side's others.
 
     On an accelerator an operator stays listed if its time differs by more than the ledger's limit explains. On a CPU
     one interruption lifts an operator over the limit, however short it is.
@@ -312,7 +320,7 @@ def _fold_operators(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _count_calls(parts: Mapping[str, SidePart], label: str) -> float:
-    """The mean over all runs."""
+    """Returns the mean number of calls over all runs."""
     return fmean(parts[label].run_calls) if label in parts else 0.0
 
 
@@ -325,7 +333,7 @@ def _fold_short_operators(side: Side, labels: Set[str]) -> Side:
 
 
 def _join_idle(a: Side, b: Side) -> tuple[Side, Side]:
-    """Joins the labels of a host's idle time if a run has none."""
+    """Joins the host's idle time into one part if some run has no labels for it."""
     idle = [*_compute_idle_s(a), *_compute_idle_s(b)]
     if not a.on_host or not any(idle) or all(idle):
         return a, b
@@ -336,12 +344,12 @@ def _join_idle(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _compute_idle_s(side: Side) -> list[float]:
-    """The idle seconds of each run."""
+    """Returns the idle seconds of each run."""
     return [sum(part.times_s[number] for part in side.parts if part.kind == IDLE) for number in range(len(side.runs))]
 
 
 def _join_parts(side: Side, kind: str, labels: Set[str], label: str) -> Side:
-    """The side with one part for those of these labels, in the place of the first one."""
+    """Joins the parts with these labels into one part, at the place of the first."""
     found = [part for part in side.parts if part.kind == kind and part.label in labels]
     if not found:
         return side
@@ -358,8 +366,11 @@ DEVICE_NOISE, HOST_NOISE = 0.04, 0.10
 """Relative difference between two runs of one program that is assumed for work on an accelerator, and for work of the
 host: docs/measuring.md has runs of the same models at 0.98 to 1.04x, and processes on a CPU that differ by 8%."""
 PACED_NOISE, PACED_FROM, PACED = 0.5, 0.1, 0.3
-"""The noise assumed for steps whose pace the host sets on both sides. It grows from the first share of idle time to the
-second. A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on machines of one kind."""
+"""The noise assumed for steps that are host-bound on both sides.
+
+It grows from the first share of idle time to the second. A program whose device waits took 18.8, 23.3 and 37.6 ms a
+step in three runs on machines of one kind.
+"""
 DEVICE_PART_NOISE, HOST_PART_NOISE = 0.02, 0.25
 """The smallest noise of a part of the step that is not a kernel: in two runs of one program on a CPU an operator took
 24 and 76 µs, and another 166 and 132 µs."""
@@ -368,33 +379,36 @@ IDLE_NOISE = 0.25
 IDLE_SOURCE = "the change of idle time included, which on a CPU is the unprofiled step minus the profiled work"
 LEAST_MEASURED = 0.5
 """Measured noise counts as at least this share of the assumed noise: a few runs may agree by chance."""
-UNEXPLAINED = "as large as the difference, because the parts do not explain it"
-NO_CAUSE = "as large as the difference, because nothing else that the records hold differs between the programs"
-DISTURBED = "as large as the difference, because a busy machine disturbed figures of one of the runs"
+UNEXPLAINED = "as large as the difference, because the differences of the parts do not explain it"
+NO_CAUSE = "as large as the difference, because the records show no other difference between the programs"
+DISTURBED = "as large as the difference, because a busy machine disturbed one of the runs"
 SHARED_GPU = "as large as the difference, because other processes used the GPU during one of the runs"
 INTERRUPTION = 0.1
 """The share of the step's noise that a single part may have: an interruption of the process lengthens the part that
 runs."""
 DRIFT_FACTOR = 2.0
-"""The half-width of the noise, divided by the change of the unchanged kernels, which is one random sample of the
-noise."""
+"""The half-width of the noise, as a multiple of the change of the unchanged kernels.
+
+That change is one random sample of the noise.
+"""
 HOST_DRIFT = 0.4
 """The largest change of unchanged kernels that counts as noise between single runs on a CPU even if something
 differs around the program: two runs of one training program took 109 and 173 ms a step on two shared cores."""
 ENOUGH = 0.2
-"""If unchanged kernels take at least this share of the step, their change tells the noise of the whole step."""
+"""If unchanged kernels take at least this share of the step, their change is the noise of the whole step."""
 SMALLEST_SHARE = 0.002
 """Share of the step below which a part's difference gets no verdict."""
 
 _T = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
-"""The 97.5% quantile of Student's t by degrees of freedom; 2.2 beyond."""
+"""The 97.5% quantile of Student's t by degrees of freedom. It is 2.2 for more degrees of freedom."""
 
 
 @dataclass(frozen=True)
 class Noise:
     """The relative half-width for the difference of two runs, and its source in words.
 
-    ``measured`` says whether it comes from several runs of each side, and holds all that makes runs differ.
+    ``measured`` says whether the noise comes from several runs of each side. It then covers everything that makes runs
+    differ.
     """
 
     relative: float
@@ -425,11 +439,11 @@ def estimate_noise(
     Args:
         a, b: the sides.
         matches: their kernels.
-        of_step: whether it is that of the step and its idle time, and not that of the device's work: the step is
-            longer if the host is slower, and work that is done sooner does not make it longer.
-        same_machine: whether nothing around the program differs that changes the time of equal kernels. Otherwise
-            their change may be real, and is no measure of noise.
-        same_libraries: the same of the kernels of libraries.
+        of_step: whether to return the noise of the step and its idle time, not that of the device's work. A slower host
+            makes the step longer; device work that ends sooner does not.
+        same_machine: whether the two sides have the same surroundings, as far as they change the time of equal kernels.
+            Otherwise their change may be real, and is no measure of noise.
+        same_libraries: the same for the kernels of libraries.
         waited: the largest share of its time for which a process of the runs waited for a core.
     """
     alike = [match for match in matches if is_unchanged(match)]
@@ -462,14 +476,17 @@ def estimate_noise(
 
 
 def make_noise_of_whole_difference(noise: Noise, a: Side, b: Side, source: str) -> Noise:
-    """The noise between runs whose difference may be noise as a whole: nothing else differs, it differs by more than
-    what is found to differ, or a busy machine disturbed one of them."""
+    """Returns noise as large as the whole difference of two runs.
+
+    This is for runs in which nothing else differs, whose parts do not explain the difference, or one of which a busy
+    machine disturbed.
+    """
     difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)
     return replace(noise, relative=math.hypot(noise.relative, difference), source=source)
 
 
 def _compute_drift(a: Side, alike: Sequence[Match]) -> tuple[float, float]:
-    """The relative change of these kernels together, and how much it says of the step, 0 to 1."""
+    """Returns the relative change of the sum of these kernels, and how much it says about the step (0 to 1)."""
     before = sum(match.a[0].time_s for match in alike)
     change = sum(match.b[0].time_s - match.a[0].time_s for match in alike) / before if before else 0.0
     return change, min(1.0, before / (ENOUGH * a.step_s)) if a.step_s else 1.0
@@ -483,7 +500,7 @@ def _assume_noise(a: Side, b: Side) -> float:
 
 
 def _compute_host_pace(a: Side, b: Side) -> float:
-    """The noise of a pace that the host sets on both sides; on a CPU it is the host's in any case."""
+    """Returns the noise of steps that are host-bound on both sides. On a CPU all steps are host-bound."""
     idle = min(max(compute_idle_share(run) for run in side.runs) for side in (a, b))
     return 0.0 if a.on_host else PACED_NOISE * min(1.0, max(0.0, idle - PACED_FROM) / (PACED - PACED_FROM))
 
@@ -502,14 +519,17 @@ def _compute_idle_effect_s(side: Side) -> float:
 
 
 def spread_s(a: Sequence[float], b: Sequence[float]) -> float:
-    """The half-width of the difference of two means. The runs share a machine, so that their spread is pooled."""
+    """Returns the half-width of the difference of two means.
+
+    The spreads are pooled, because the runs share a machine.
+    """
     freedom = len(a) + len(b) - 2
     pooled = sum((len(times) - 1) * stdev(times) ** 2 for times in (a, b)) / freedom
     return _T.get(freedom, 2.2) * math.sqrt(pooled * (1 / len(a) + 1 / len(b)))
 
 
 def compute_step_error_s(side: Side) -> float:
-    """The half-width of a side's mean step, from the spread of its steps within each run."""
+    """Returns the half-width of a side's mean step, from the spread of its steps within each run."""
     errors = []
     for run in side.runs:
         times = (
@@ -524,7 +544,7 @@ def compute_step_error_s(side: Side) -> float:
 
 
 def compute_kernel_error_s(kernels: Sequence[SideKernel]) -> float:
-    """The half-width of the time of kernels together, from the samples of their modules' own runs."""
+    """Returns the half-width of the summed time of kernels, from the samples of their modules' own runs."""
     return math.hypot(*(_compute_one_kernel_error_s(kernel) for kernel in kernels))
 
 
@@ -539,15 +559,15 @@ def _compute_one_kernel_error_s(kernel: SideKernel) -> float:
 def compute_part_error_s(
     kind: str, a_s: Sequence[float], b_s: Sequence[float], noise: Noise, step_s: float, *, on_host: bool
 ) -> float:
-    """The half-width of the difference of a part of the step that is no kernel.
+    """Returns the half-width of the difference of a part of the step that is not a kernel.
 
-    Idle time is what the device's work leaves of the step, so that it has the noise of the whole step. Work that one
-    side does not have at all, and each run of the other has, is no noise: only its time is uncertain.
+    Idle time is the step minus the device's work, so it has the noise of the whole step. If no run of one side does
+    some work, and each run of the other does, the difference is not noise: only the time of the work is uncertain.
 
     Args:
         kind: the kind of the part.
         a_s, b_s: its seconds by run.
-        noise: of the step.
+        noise: the noise of the step.
         step_s: the longer step.
         on_host: whether the device is the host itself.
     """
@@ -565,7 +585,7 @@ def compute_part_error_s(
 
 
 def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[float, float, str]:
-    """The interval of a difference, and the verdict on B.
+    """Returns the interval of a difference, and the verdict on B.
 
     Args:
         a_s, b_s: seconds of both sides.
@@ -573,8 +593,8 @@ def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[floa
         effect_s: the smallest difference that counts.
 
     Returns:
-        The lower and the upper end of the interval, and ``slower``, ``faster``, ``same`` or ``undecided``. Times of B
-        are positive, so that no time of A shrinks by more than itself.
+        The lower and the upper end of the interval, and ``slower``, ``faster``, ``same`` or ``undecided``. B's times
+        are positive, so the interval never goes below minus A's time.
     """
     delta = b_s - a_s
     low, high = delta - error_s, delta + error_s
@@ -588,12 +608,15 @@ def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[floa
 
 
 def compute_step_effect_s(a_s: float) -> float:
-    """The smallest difference of a step that counts."""
+    """Returns the smallest difference of a step that counts."""
     return EFFECT * a_s
 
 
 def compute_kernel_effect_s(kernels: Sequence[SideKernel]) -> float:
-    """The smallest difference of kernels that counts: of each by the time of one call."""
+    """Returns the smallest difference of kernels that counts.
+
+    It is the sum over the kernels, each by the time of one call.
+    """
     return sum(
         kernel.time_s * find_smallest_effect(kernel.time_s / kernel.calls if kernel.calls else kernel.time_s)
         for kernel in kernels

@@ -89,9 +89,9 @@ def compare_runs(
 
     Args:
         a, b: the records of each side; several runs of one program are averaged.
-        names: of the sides, as the user would type them.
+        names: the names of the sides, as the user would type them.
         texts: the texts of their kernels, if they are known.
-        changed: what was changed on purpose; it comes first, and the records may not hold it.
+        changed: the difference that was made on purpose. It comes first, and the records may not show it.
 
     Raises:
         InductorBenchError: a side measured nothing.
@@ -106,7 +106,7 @@ def compare_runs(
     differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
     busy = [note for side, runs in (("A", a), ("B", b)) for note in describe_busy_machine(side, runs)]
     around, several = name_surroundings_of_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
-    if not busy and several:  # interleaved runs on a quiet machine: what was changed on purpose may be it
+    if not busy and several:  # interleaved runs on a quiet machine: the change made on purpose may be the cause
         around = tuple(dict.fromkeys((*changed, *around)))
     is_known = all(run.environment.versions.torch for run in (*a, *b))
     same_machine = bool(busy) or (is_known and all(row.name == TORCH for row in around))
@@ -143,7 +143,7 @@ def compare_runs(
 def _list_notes(
     a: Sequence[Run], b: Sequence[Run], unknown: list[str], busy: Sequence[str], stepless: Sequence[str]
 ) -> Iterator[str]:
-    """What limits the figures: the records, graphs whose kernels are unknown, a busy machine, sides without a step."""
+    """Yields what limits the figures: the records, graphs with unknown kernels, a busy machine, no step."""
     yield from (note for side, runs in (("A", a), ("B", b)) for run in runs for note in list_doubts(side, run))
     if unknown:
         yield ONE_PROFILE.format(join_words(unknown))
@@ -155,14 +155,14 @@ def _list_notes(
 
 
 def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
-    """Whether the parts that are reliably slower, or faster, leave no more of such a step's difference than noise."""
+    """Whether the parts that are reliably slower or faster explain the step's difference, except for noise."""
     sure_s = sum(part.delta_s for part in parts if part.verdict == step.verdict)
     unexplained_s = abs(step.delta_s - sure_s)
     return step.verdict not in (SLOWER, FASTER) or unexplained_s <= step.noise * max(step.a_s, step.b_s)
 
 
 def _has_cause(parts: Sequence[PartChange], kernels: Sequence[KernelChange]) -> bool:
-    """Whether other code, other configs or other calls make a part or a kernel slower or faster."""
+    """Whether a part or a kernel is slower or faster because of other code, another config or other calls."""
     rows = [part for part in parts if has_other_calls(part)], [row for row in kernels if row.cause != UNCHANGED]
     return any(row.verdict in (SLOWER, FASTER) for group in rows for row in group)
 
@@ -176,7 +176,7 @@ def _find_doubt(
     *,
     has_cause: bool,
 ) -> str:
-    """Why the difference may be noise as a whole; empty if nothing says so."""
+    """Says why the whole difference may be noise; empty if there is no reason."""
     if any(map(is_shared, (*a.runs, *b.runs))):
         return SHARED_GPU
     single = len(a.runs) == 1 == len(b.runs)
@@ -188,7 +188,7 @@ def _find_doubt(
 
 
 def _leave_out_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
-    """The rows; if sides are not comparable, no row is slower or faster, either."""
+    """Returns the rows. If the sides are not comparable, no row keeps the verdict slower or faster."""
     return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
 
 

@@ -1,4 +1,4 @@
-"""The sides of a comparison, and which kernels and graphs of them are alike."""
+"""The two sides of a comparison, and how similar their kernels and graphs are."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .step_costs import compute_cost, compute_whole_time_s, find_graph_use, find
 
 # One side of a comparison: the step of one or more runs of a program, as kernels of graphs and other parts.
 #
-# Every figure is kept by run; the figure of the side is their mean. Means add up, so that the parts of a side add up to
-# its step as those of each record do.
+# Each figure is kept for each run; the figure of the side is the mean over its runs. So the parts of a side add up to
+# its step, as in each record.
 
 
 SAME_CALLS = 0.01
@@ -31,7 +31,7 @@ Row = TypeVar("Row")
 
 
 def make_kernel_key(kernel: Kernel) -> Hashable:
-    """The identity of a kernel's code: the id, or the operator and the name of a library's kernel."""
+    """Returns the identity of a kernel's code: its id or, for a library's kernel, its operator and its name."""
     return (kernel.operator, kernel.name) if kernel.operator or not kernel.kernel_id else kernel.kernel_id
 
 
@@ -43,7 +43,7 @@ class SideKernel:
     runs: tuple[Kernel, ...]
     calls: float
     times_s: tuple[float, ...]
-    float32_products: str = "float32"  # the type in which products of float32 may be computed
+    float32_products: str = "float32"  # the type in which matrix products of float32 may be computed
 
     @property
     def kernel(self) -> Kernel:
@@ -67,9 +67,11 @@ class SideKernel:
 
 @dataclass(frozen=True)
 class SideGraph:
-    """A compiled graph; ``times_s`` are its seconds of the step by run, ``kernels`` those that the step runs.
+    """A compiled graph.
 
-    There are no kernels if those of some run are unknown, because its profile failed.
+    ``times_s`` has its seconds of the step for each run, ``kernels`` the kernels that the step runs.
+
+    ``kernels`` is empty if the kernels of some run are unknown because its profile failed.
     """
 
     label: str
@@ -85,11 +87,11 @@ class SideGraph:
 
 @dataclass(frozen=True)
 class SidePart:
-    """A part of a step that is no kernel of a graph."""
+    """A part of a step that is not a kernel of a graph."""
 
     kind: str
     label: str
-    # the calls by run; ``listed`` is the number of the runs whose records say how many there are
+    # the calls in each run; ``listed`` is the number of runs whose records have the calls
     run_calls: tuple[float, ...]
     times_s: tuple[float, ...]
     places: tuple[str, ...] = ()  # the lines of the program, as ``FILE:LINE``
@@ -110,8 +112,8 @@ class Side:
     """The runs of one side of a comparison, and the means of their figures."""
 
     runs: tuple[Run, ...]
-    in_step: bool  # whether its seconds are those of the program's step, else of an iteration
-    lists_all: bool  # whether its parts are all that its steps have, so that what is no part of it was not called
+    in_step: bool  # whether the seconds are of the program's step; otherwise they are of an iteration
+    lists_all: bool  # whether the parts are complete, so that an operator in no part was not called
     steps_s: tuple[float, ...]
     graphs: tuple[SideGraph, ...]
     parts: tuple[SidePart, ...]
@@ -135,30 +137,31 @@ def have_same_calls(a: float, b: float) -> bool:
 
 
 def has_other_calls(part: PartChange) -> bool:
-    """Whether a step of B makes another number of the part's calls."""
+    """Whether the part has another number of calls in a step of B."""
     return part.a_calls is not None and part.b_calls is not None and not have_same_calls(part.a_calls, part.b_calls)
 
 
 def has_one_profiled_step(run: Run) -> bool:
-    """Whether the parts of a run's step come from one profiled step, which cannot show what other steps do."""
+    """Whether the parts of a run's step come from one profiled step. One step cannot show what other steps do."""
     program = find_step(run)
     return program is not None and any(rank.profiled_steps == 1 for rank in program.ranks)
 
 
 def names_all_operators(run: Run) -> bool:
-    """Whether the record says which operators it sums up. Those of older versions do not."""
+    """Whether the record names the operators that it sums up. Records of older versions do not."""
     program = find_step(run)
     parts = program.parts if program is not None else ()
     return all(part.summed for part in parts if (part.kind, part.label) == (EAGER, OTHERS))
 
 
 def make_side(runs: Sequence[Run], *, in_step: bool, lists_all: bool) -> Side:
-    """The side of one or more runs of one program.
+    """Makes the side from one or more runs of one program.
 
     Args:
         runs: the records.
-        in_step: whether the currency is the program's step, which each record then has.
-        lists_all: whether operators that a record sums up are parts of their own; each record then names them.
+        in_step: whether figures are per step of the program; each record must then have a step.
+        lists_all: whether each operator that a record sums up becomes a part of its own; each record must then name
+            them.
     """
     rows = tuple(run if in_step else replace(run, program=None) for run in runs)
     steps = tuple(compute_whole_time_s(run) for run in rows)
@@ -187,7 +190,11 @@ def _average_graph(runs: Sequence[Run], label: str, modules: dict[int, ModuleRec
 
 
 def _group_rows_by_kernel(modules: dict[int, ModuleRecord]) -> list[dict[int, Kernel]]:
-    """The rows of each kernel by run: equal code of equal name first, then equal code, which another run may number."""
+    """Returns the rows of each kernel by run.
+
+    Rows with equal code and name join first, then rows with equal code, because another run may number a kernel
+    differently.
+    """
     found: list[dict[int, Kernel]] = []
     for number, module in modules.items():
         left = list(module.kernels)
@@ -200,7 +207,10 @@ def _group_rows_by_kernel(modules: dict[int, ModuleRecord]) -> list[dict[int, Ke
 def _list_unplaced_kernels(
     kernels: Iterable[Kernel], number: int, found: Iterable[dict[int, Kernel]], *, by_name: bool
 ) -> Iterator[Kernel]:
-    """Puts each kernel of a run into the first rows of its code that miss this run. Yields those without any."""
+    """Puts each kernel of a run into the first rows with its code that lack this run.
+
+    Yields kernels without such rows.
+    """
     free: dict[Hashable, list[dict[int, Kernel]]] = {}
     for rows in found:
         if number not in rows:
@@ -222,7 +232,7 @@ def _average_kernel(
         run, module = runs[number], modules[number]
         if (
             find_step(run) is None or find_graph_use(run, module).time_s
-        ):  # the step is that of one rank, without other ranks'
+        ):  # the step is that of one rank, without the kernels of other ranks
             cost = compute_cost(run, module, kernel)
             times[number], calls[number] = cost.time_s, cost.calls
     products = max((module.float32_products for module in modules.values()), key=lambda dtype: dtype != "float32")
@@ -251,19 +261,19 @@ def _average_parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, .
 
 
 def _divide_part(part: Part) -> Iterable[Part]:
-    """The operators that a part sums up; the part itself if it sums up none."""
+    """Returns the operators that a part sums up; the part itself if it is a single operator."""
     return [Part(part.kind, one.label, one.calls, one.time_s, 0.0) for one in part.summed] or [part]
 
 
 def _group_rows(rows: Iterable[tuple[Key, int, Row]]) -> list[tuple[Key, list[tuple[int, Row]]]]:
-    """The rows by their key, in the order of the keys; each with the number of its run."""
+    """Groups the rows by key, in the order of the keys. Each row comes with the number of its run."""
     groups: dict[Key, list[tuple[int, Row]]] = {}
     for key, number, row in rows:
         groups.setdefault(key, []).append((number, row))
     return list(groups.items())
 
 
-# How likely two kernels of different code do the same work: by their origin, their operator, their names and text.
+# How likely two kernels with different code do the same work, judged by origin, operator, name and text.
 
 
 Sources = Mapping[tuple[str, str], str]
@@ -281,19 +291,19 @@ def is_library(side: SideKernel) -> bool:
 
 
 def has_same_configs(a: SideKernel, b: SideKernel) -> bool:
-    """Whether both sides ran in the same configs equally often. An unknown config is no other config."""
+    """Whether both sides ran in the same configs equally often. An unknown config does not count as another config."""
     shares = _compute_config_shares(a), _compute_config_shares(b)
     return not shares[0] or not shares[1] or shares[0] == shares[1]
 
 
 def _compute_config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]], float]:
-    """The share of the runs in each config, of those whose config is known."""
+    """Returns the share of the runs in each config, out of the runs whose config is known."""
     found = Counter(frozenset(one.compiled.config.items()) for one in side.runs if one.compiled.config)
     return {config: count / sum(found.values()) for config, count in found.items()}
 
 
 def has_other_precision(a: SideKernel, b: SideKernel) -> bool:
-    """Whether both compute matrix products of float32, each in another type."""
+    """Whether both sides compute matrix products of float32, but in different types."""
     return a.float32_products != b.float32_products and _multiplies_float32(a) and _multiplies_float32(b)
 
 
@@ -303,12 +313,12 @@ def _multiplies_float32(side: SideKernel) -> bool:
 
 
 def name_words(name: str) -> frozenset[str]:
-    """The words in the name of a generated kernel: those of the operators that it computes."""
+    """Returns the words in the name of a generated kernel. They name the operators that the kernel computes."""
     return frozenset(_KIND.sub("", _NUMBER.sub("", name)).split("_")) - {""}
 
 
 def compute_shared_work(a: SideKernel, b: SideKernel) -> float:
-    """The share of the smaller kernel's origin that the other one has, too, 0 to 1.
+    """Returns the share of the smaller kernel's origin that the other kernel has as well, 0 to 1.
 
     A kernel of a library shares work with kernels of the same operator, and with generated ones that compute it.
     """
@@ -327,7 +337,7 @@ def compute_shared_work(a: SideKernel, b: SideKernel) -> float:
 
 
 def compute_similarity(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -> float:
-    """How alike two kernels are, 0 to 1: the mean over what is known of both."""
+    """Returns how similar two kernels are, 0 to 1: the mean over all properties that are known for both kernels."""
     if is_library(a) or is_library(b):
         return compute_shared_work(a, b) if is_library(a) and is_library(b) else 0.0
     found = [_compute_jaccard_index(one, other) for one, other in _compare_origins(a, b) if one and other]
@@ -341,7 +351,7 @@ def compute_similarity(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: 
 
 
 def compute_text_similarity(a: str, b: str) -> float:
-    """The share of lines that two texts have in common, 0 to 1, wherever in the text they stand."""
+    """Returns the share of lines that two texts have in common, 0 to 1. The position of a line does not count."""
     lines = _normalise_lines(a), _normalise_lines(b)
     whole = sum(lines[0].values()) + sum(lines[1].values())
     return 2 * sum((lines[0] & lines[1]).values()) / whole if whole else 1.0
@@ -353,7 +363,7 @@ def _normalise_lines(text: str) -> Counter[str]:
 
 
 def _compare_origins(a: SideKernel, b: SideKernel) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """What is known of the origin of both, the most exact first."""
+    """Returns the known origins of both kernels, pair by pair, the most exact pair first."""
     first, second = a.kernel.origin, b.kernel.origin
     lines = [frozenset(f"{line.file}:{line.line}" for line in one.source_lines) for one in (first, second)]
     return [

@@ -45,7 +45,7 @@ from .roofline import describe_other_work
 from .statistics import EFFECT
 from .step_costs import runs_on_host
 
-# What differs between the environments and the requests of two sides, and what makes them incomparable.
+# The differences between the environments and the requests of two sides, and the reasons why sides are not comparable.
 
 
 _VERSIONS = ("versions.torch", "versions.triton", "device.cuda", "device.driver", "versions.python")
@@ -71,7 +71,7 @@ _LIBRARIES = (
 TORCH, TRITON = "torch", "triton"
 """The names of a difference of torch's version and of Triton's version."""
 INTERPRETER = "interpreter"
-"""The name of a difference that was made on purpose in how the program runs."""
+"""The name of a difference that was made on purpose: how the program runs."""
 PROGRAM_FILE = "the program's file"
 """The name of a difference of the contents of the program's file."""
 SHOWN_DIGITS = 12
@@ -79,7 +79,7 @@ _COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
 _COMPILATION = ("mode", "dynamic")
 
 NOT_COMPLETE = " is not complete: "
-"""The words of a note between a side and the failure in its run."""
+"""In a note, these words stand between the side and the failure in its run."""
 
 BUSY = 0.25
 """Share of its running time for which a process waited for a core, from which the machine counts as busy."""
@@ -90,9 +90,9 @@ MOST_PARTS = 0.01
 
 
 def list_environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]:
-    """The facts that differ: versions first, then the machine, variables, switches, and what was asked for.
+    """Lists the facts that differ: versions first, then the machine, variables, switches, and the request.
 
-    What a side does not know is no difference: a run that was interrupted may not have asked torch.
+    A fact that one side does not know is no difference: an interrupted run may not have asked torch.
     """
     rows = list(_list_environment_rows(a.environment, b.environment))
     if a.modules and b.modules:
@@ -111,7 +111,7 @@ def name_surroundings_of_kernels(
 ) -> tuple[EnvironmentDifference, ...]:
     """The differences that may change the time of a kernel whose code and config stay the same.
 
-    Another torch brings other libraries; another Triton compiles the same code differently.
+    Another version of torch brings other libraries; another version of Triton compiles the same code differently.
 
     Args:
         differences: all differences.
@@ -143,7 +143,10 @@ def _list_environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str
 
 
 def _read_fact(place: str, environment: Environment) -> str:
-    """A fact of the environment in words; empty if it is unknown. What a torch that was asked lacks is not there."""
+    """Returns a fact of the environment in words; empty if it is unknown.
+
+    A feature that torch lacks counts as absent.
+    """
     value = attrgetter(place)(environment)
     if value or not environment.versions.torch:
         return _format_value(value) if value else ""
@@ -169,7 +172,7 @@ def _name_product_types(run: Run) -> str:
 
 
 def name_type(dtype: str) -> str:
-    """The name of an element type as its makers write it: ``TF32``, ``bfloat16``."""
+    """Returns the usual name of an element type: ``TF32``, ``bfloat16``."""
     return "TF32" if dtype == "tf32" else dtype
 
 
@@ -178,7 +181,7 @@ def _name_methods(run: Run) -> str:
 
 
 def explain_incomparable(a: Side, b: Side, matches: Sequence[Match]) -> tuple[str, ...]:
-    """The reasons why no verdict is given; none for comparable sides."""
+    """Returns the reasons why no verdict is given; empty for comparable sides."""
     first, second = a.runs[0], b.runs[0]
     return tuple(_list_reasons(first, second)) or tuple(_explain_nothing_in_common(a, b, matches))
 
@@ -216,13 +219,13 @@ def _explain_nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> It
 
 
 def _share(side: Side, matched: Iterable[Sequence[SideKernel]]) -> float:
-    """The share of a side's kernel time in these kernels of it."""
+    """Returns the share of these kernels in the time of all kernels of a side."""
     whole_s = sum(kernel.time_s for kernel in side.kernels)
     return sum(kernel.time_s for kernels in matched for kernel in kernels) / whole_s if whole_s else 0.0
 
 
 def list_doubts(side: str, run: Run) -> Iterator[str]:
-    """What limits the figures of one run, in words. ``side`` is ``A`` or ``B``."""
+    """Yields, in words, what limits the figures of one run. ``side`` is ``A`` or ``B``."""
     for failure in run.failures[:2]:
         about = f" of {failure.subject}" if failure.subject else ""
         yield f"{side}{NOT_COMPLETE}{failure.stage}{about}: {failure.message}"
@@ -235,12 +238,15 @@ def list_doubts(side: str, run: Run) -> Iterator[str]:
 
 
 def compute_waiting_share(runs: Iterable[Run]) -> float:
-    """The largest share of its time that a process of the runs waited for a core. A GPU works on beside a busy host."""
+    """Returns the largest share of its time for which a process of the runs waited for a core.
+
+    For a GPU it is 0, because a GPU keeps working if the host is busy.
+    """
     return max((_compute_waited_share(run) for run in runs if runs_on_host(run)), default=0.0)
 
 
 def describe_busy_machine(side: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Says that the machine, or the GPU, was busy with other work during the runs of a side, if it was."""
+    """Says if the machine or the GPU was busy with other work during the runs of a side."""
     for run in runs:
         if run.program is not None and run.program.others is not None:
             yield describe_other_work(run.program.others, f"the steps of {side}")
@@ -251,20 +257,20 @@ def describe_busy_machine(side: str, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _compute_waited_share(run: Run) -> float:
-    """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
+    """Returns the largest share of its running time for which a measuring process waited for a core, 0 to 1."""
     worst = find_worst_load([find_largest_load(run.modules), find_step_load(run) if find_disturbed_step(run) else None])
     return worst.delayed_share if worst is not None else 0.0
 
 
 def have_same_compiler(runs: Iterable[Run]) -> bool:
-    """Whether all runs have one torch, one Triton and one device, all known; a trace does not name its torch."""
+    """Whether all runs have the same known torch, Triton and device. A trace does not name its version of torch."""
     read = attrgetter("versions.torch", "versions.triton", "device.accelerator")
     found = {read(run.environment) for run in runs}
     return len(found) == 1 and all(run.environment.versions.torch for run in runs)
 
 
 def describe_machine(run: Run) -> str:
-    """The device and the versions in one line."""
+    """Returns the device and the versions in one line."""
     device = find_common_device(module.device for module in run.modules)
     environment = run.environment
     parts = [device.name_in(environment) or environment.host.cpu]
@@ -278,14 +284,14 @@ def _name_triton(run: Run) -> str:
     return run.environment.versions.triton or "" if device.generates_triton else ""
 
 
-# The first lines of a comparison in words: how much, why, how sure; and what to type next.
+# The first lines of a comparison: how large the difference is, why, and how certain; then what to type next.
 
 
 EXPLAINED = 0.8
-"""Share of the difference that the named parts explain, if at most :data:`MOST_NAMED` of them do."""
+"""Parts are named until they explain this share of the difference, at most :data:`MOST_NAMED` parts."""
 MOST_NAMED = 3
 MOST = 0.5
-"""Share of the difference above which parts are most of it."""
+"""Parts count as most of the difference if they explain more than this share."""
 
 _REWRITTEN = (CODE, SPLIT, MERGED, LIBRARY)
 
@@ -296,7 +302,7 @@ def format_signed(value: float) -> str:
 
 
 def format_signed_percent(delta: float, base: float) -> str:
-    """A difference as a share of ``base``, with its sign."""
+    """Returns a difference as a share of ``base``, with its sign."""
     if not base:
         return units.MISSING
     text = units.percent(abs(delta) / base)
@@ -311,7 +317,7 @@ def name_part(part: PartChange) -> str:
 
 
 def write_headline(comparison: RunComparison, limit: float | None = None) -> str:
-    """The answer in one or two sentences; with ``limit`` also whether B is within it; see `describe_limit`."""
+    """Writes the answer in one or two sentences. If there is a ``limit``, also says whether B keeps it."""
     if limit is not None:
         return f"{write_headline(comparison)} {_describe_limit(comparison, limit)}."
     step = comparison.step
@@ -336,7 +342,7 @@ def write_headline(comparison: RunComparison, limit: float | None = None) -> str
 
 
 def exceeds_limit(comparison: RunComparison, limit: float) -> str:
-    """What keeps B from a limit, a share of A's step: ``slower``, ``undecided`` or ``not comparable``; empty if none.
+    """Says why B misses a limit (a share of A's step): ``slower``, ``undecided`` or ``not comparable``; else empty.
 
     See :func:`inductor_bench.analysis.limits.judge_limit`.
     """
@@ -352,7 +358,7 @@ def _describe_limit(comparison: RunComparison, limit: float) -> str:
 
 
 def describe_interval(comparison: RunComparison) -> str:
-    """The interval of the step's difference: ``between +0.21 ms and +0.40 ms``."""
+    """Returns the interval of the step's difference: ``between +0.21 ms and +0.40 ms``."""
     step = comparison.step
     if step.low_s is None or step.high_s is None:
         return "of unknown uncertainty"
@@ -360,7 +366,7 @@ def describe_interval(comparison: RunComparison) -> str:
 
 
 def list_notes(comparison: RunComparison) -> Iterator[str]:
-    """The reasons: the parts that explain most of the difference, and what of the generated code changed."""
+    """Yields the reasons: the parts that explain most of the difference, and the changes of the generated code."""
     named = name_main_parts(comparison)
     if comparison.verdict in (SLOWER, FASTER) and named:
         share = sum(part.delta_s for part in named) / comparison.step.delta_s
@@ -393,7 +399,7 @@ def list_notes(comparison: RunComparison) -> Iterator[str]:
 
 
 def _describe_waits(comparison: RunComparison) -> Iterator[str]:
-    """Where B waits for its device, and A does not: afterwards the device waits for the host, whatever that does."""
+    """Says where B waits for its device and A does not. After such a wait the device waits for the host."""
     idle = [part for part in comparison.parts if part.cause == IDLE]
     new = next((part for part in idle if part.label == SYNCHRONISING and part.detail and not part.a_s), None)
     if new is not None and any(part.verdict == SLOWER for part in idle):
@@ -408,7 +414,7 @@ def _describe_calls(part: PartChange) -> str:
 
 
 def name_main_parts(comparison: RunComparison) -> list[PartChange]:
-    """The largest parts with the sign of the difference that explain most of it, at most :data:`MOST_NAMED`."""
+    """Returns up to :data:`MOST_NAMED` of the largest parts that explain most of the difference and have its sign."""
     delta = comparison.step.delta_s
     found: list[PartChange] = []
     for part in comparison.parts:
@@ -428,7 +434,10 @@ def _describe_named_part(part: PartChange) -> str:
 
 
 def describe_code(comparison: RunComparison) -> str:
-    """What of the kernels changed: ``All 40 kernels have the same code in both; 3 have another config, +0.6 ms: …``"""
+    """Says what changed in the kernels:
+
+    ``All 40 kernels have the same code in both; 3 have another config, +0.6 ms: …``
+    """
     kernels = comparison.kernels
     if not kernels:
         return "No kernel of either side is known."
@@ -476,7 +485,10 @@ def is_rewritten(change: KernelChange) -> bool:
 
 
 def list_next_commands(comparison: RunComparison) -> list[NextCommand]:
-    """What to type next, the most useful first. Paths are those that the user gave; files in zip files have none."""
+    """Lists the commands to type next, the most useful first.
+
+    Paths are as the user gave them. There is no command for a RUN in a zip file.
+    """
     found: list[NextCommand] = []
     if not comparison.comparable:
         return found
@@ -504,7 +516,10 @@ def list_next_commands(comparison: RunComparison) -> list[NextCommand]:
 
 
 def _name_other_python(comparison: RunComparison) -> str | None:
-    """The option for B's interpreter; empty if one torch runs both, ``None`` if it is not known."""
+    """Returns the option for B's interpreter.
+
+    It is empty if one torch runs both sides, and ``None`` if it is not known.
+    """
     differences = {row.name: row for row in comparison.environment_differences}
     if INTERPRETER in differences:
         return f" --other-python {shlex.quote(differences[INTERPRETER].b)}"
@@ -519,7 +534,7 @@ def _is_of_one_torch(comparison: RunComparison) -> bool:
 
 
 def knows_torch(side: SideSummary) -> bool:
-    """Whether the records of a side say which torch ran them, and with it the machine and the variables."""
+    """Whether the records of a side name the torch that ran them. Then they also have the machine and the variables."""
     return f"{TORCH} " in side.machine
 
 
@@ -528,7 +543,7 @@ def _is_folder(name: str) -> bool:
 
 
 def _find_largest(comparison: RunComparison, cause: str) -> KernelChange | None:
-    """The largest change of a cause whose kernels both have a file."""
+    """Returns the largest change with this cause for which both kernels have a file."""
     for change in comparison.kernels:
         if change.cause == cause and change.a and change.b and change.a[0].file and change.b[0].file:
             return change

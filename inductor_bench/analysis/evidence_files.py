@@ -47,20 +47,26 @@ class AttributedModule:
 
     @property
     def operator_calls(self) -> tuple[OperatorCall, ...]:
-        """The library calls, or parts of calls, whose costs torch should count, without duplicates."""
+        """Returns the library calls, or parts of calls, whose costs torch should count, without duplicates."""
         parts = dict.fromkeys(part for part in find_parts(self.activities) if part is not None)
         return tuple(dict.fromkeys(OperatorCall(part.operator, part.arguments, self.source.device) for part in parts))
 
 
 class EvidenceFiles:
-    """The files of a RUN, and what was made of them. Errors of files are :class:`InductorBenchError`."""
+    """Reads the files of a RUN, and keeps what was computed from each.
+
+    Errors of files are :class:`InductorBenchError`.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._made: dict[str, tuple[object, Any]] = {}
 
     def once(self, name: str, inputs: object, make: Callable[[], T]) -> T:
-        """Returns or raises what ``make`` did for these inputs. It calls ``make`` again if they differ from before."""
+        """Returns the result of ``make``, or raises its error.
+
+        Calls ``make`` only once while the inputs stay the same.
+        """
         known = self._made.get(name)
         if known is None or known[0] != inputs:
             try:
@@ -74,7 +80,7 @@ class EvidenceFiles:
         return made
 
     def forget(self) -> None:
-        """Forgets all that was read, because the files are other ones now."""
+        """Forgets all that was read, because the files have changed."""
         self._made.clear()
 
     def text(self, slug: str) -> str:
@@ -86,7 +92,7 @@ class EvidenceFiles:
         return self.once(f"source of {slug}", None, lambda: read_module(self.text(slug)))
 
     def details(self, module: ModuleEvidence) -> Details:
-        """What the process that measured a module found; every field has its default if there is no file."""
+        """Returns what the process that measured a module found. If there is no file, every field has its default."""
         return self.once(
             f"details of {module.slug}", module.measurement, lambda: load_details(self._folder, module.slug)
         )
@@ -104,7 +110,7 @@ class EvidenceFiles:
         return self.once(f"activities of {module.slug}", module, lambda: self._attribute(module))
 
     def attributed_modules(self, modules: Sequence[ModuleEvidence]) -> list[AttributedModule]:
-        """The activities of those modules whose profile left a trace that can be read."""
+        """Returns the activities of each module whose profile left a readable trace."""
         found = []
         for module in modules:
             with suppress(InductorBenchError):
@@ -139,7 +145,7 @@ class EvidenceFiles:
 def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: ModuleEvidence) -> None:
     method = module.measurement.method if module.measurement is not None else ""
     if method != "trace":
-        # Without any activity of the module, the trace holds the harness's own arithmetic only.
+        # Without any activity of the module, the trace only holds the harness's own arithmetic.
         if source.calls and not any(activity.call or activity.kernel for activity in activities):
             helps = method != "live" and not module.cuda_graphs  # a replayed graph is not profiled live
             hint = "profile it in its program with --live" if helps else ""
@@ -164,7 +170,7 @@ KEPT_BYTES = 5_000_000
 
 
 class TracedSteps(NamedTuple):
-    """What is read of a trace of the steps, whatever the time of an unprofiled step is."""
+    """What a trace of the steps says, without the time of an unprofiled step."""
 
     trace: ProgramTrace
     works: ProgramWorks | None  # None without a whole step
@@ -174,7 +180,7 @@ class TracedSteps(NamedTuple):
 def read_traced_steps(
     files: EvidenceFiles, place: str, markers: Markers, graphs: Mapping[int, KnownGraph], *, on_host: bool
 ) -> TracedSteps:
-    """Reads a trace of the steps. What is read of one of moderate size is kept in memory for later analyses.
+    """Reads a trace of the steps. The result of a trace of moderate size stays in memory for later analyses.
 
     Args:
         files: the files of the RUN.

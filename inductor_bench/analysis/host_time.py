@@ -1,4 +1,4 @@
-"""What the host does while the device waits for it, by function and line: pure functions of samples and traces.
+"""Finds, by function and line, what the host does while the device waits. Pure functions of samples and traces.
 
 A profile tells kinds: it names operators, calls of the runtime, guards. Samples tell functions and lines. A stack is
 read from its innermost frame: the first frame of a library that does something known decides, as ``threading.py`` does
@@ -121,16 +121,16 @@ _OPTIMIZERS = re.compile(r".*/torch/optim/optimizer\.py:(?:.*\.)?(?:wrapper|_use
 
 @dataclass(frozen=True)
 class LineKinds:
-    """What the profile says of the lines that run operators: by file and line, the seconds of a step of each kind."""
+    """What lines that run operators do: for each file and line, the seconds per step of each kind, from the profile."""
 
     times: Mapping[tuple[str, int], Mapping[str, float]]
 
     def seconds(self, file: str, line: int) -> float:
-        """What a line's operators take in a profiled step; 0 if it runs none."""
+        """Returns the seconds that a line's operators take in a profiled step; 0 if the line runs no operators."""
         return sum(self.times.get((file, line), {}).values())
 
     def most(self, frame: SampledFrame) -> str:
-        """What a line mostly does; empty if it runs no operator."""
+        """Returns what a line mostly does; empty if it runs no operator."""
         first, last = (frame.span[0], frame.span[1]) if len(frame.span) == 4 else (frame.line, frame.line)
         for line in dict.fromkeys((frame.line, *range(first, last + 1))):
             kinds = self.times.get((frame.file, line))
@@ -176,7 +176,7 @@ class StackReader:
         return frames[0].owner == TORCH and frames[0].is_call and self._label(frames) == OPTIMIZING
 
     def calls_other_code(self, stack: SampledStack) -> bool:
-        """Whether a line of the program calls something that is no Python and may be no operator."""
+        """Whether a line of the program calls code that is not Python, and perhaps not an operator."""
         innermost = next(self.frames(stack))
         return innermost.owner in (OWN, LIBRARY) and innermost.is_call and not _OF_TORCH.fullmatch(innermost.called)
 
@@ -201,14 +201,14 @@ class StackReader:
         return PYTHON
 
     def _label_of_line(self, frame: SampledFrame, innermost: SampledFrame) -> str:
-        if FIRST_LINE.match(frame.code):  # no instruction of the program is there: Dynamo enters what it compiled
+        if FIRST_LINE.match(frame.code):  # no instruction of the program runs: Dynamo enters compiled code
             return LAUNCHING if frame.is_call or frame is not innermost else GUARDS
         called = frame.called if frame is innermost else ""
         said = next((label for pattern, label in CALLS if called and pattern.fullmatch(called)), "")
         known = said or self._lines.most(frame)
         if known:
             return known
-        # Torch's own Python is on the way to an operator. On a CPU that is no operator yet.
+        # Torch's own Python code is about to call an operator. On a CPU this does not count as the operator.
         in_torch = innermost.owner == TORCH and (innermost.is_call or self._samples.sees_device)
         in_torch = in_torch and (_OF_TORCH.fullmatch(innermost.called) is not None or not _walks_modules(innermost))
         return DISPATCHING if in_torch or _OF_TORCH.fullmatch(called) else PYTHON
@@ -238,7 +238,7 @@ class StackReader:
 
 
 def _find_rule(frame: SampledFrame) -> str:
-    """What a frame of a library does; empty if that is nothing in particular."""
+    """Returns what a frame of a library does; empty if it is unknown."""
     place = f"{frame.file}:{frame.function}"
     return next((label for pattern, label in RULES if pattern.fullmatch(place)), "")
 
@@ -252,9 +252,9 @@ def _is_of_optimizer(frame: SampledFrame) -> bool:
 
 
 def _find_users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
-    """The innermost line of the user's own code; of a program without such code that of the innermost library.
+    """Returns the innermost line of the user's code or, if the program has no such code, of a library.
 
-    If Dynamo enters what it compiled of a function, it is the line that calls the function, not the function's first.
+    If Dynamo enters the compiled code of a function, returns the line that calls the function, not its first line.
     """
     for owner in (OWN, LIBRARY):
         found = [frame for frame in frames if frame.owner == owner]
@@ -264,7 +264,7 @@ def _find_users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
 
 
 def _remove_decoration(function: str) -> str:
-    """A function's name without those around it, and without what Dynamo calls the rest of it after a graph break.
+    """Removes enclosing functions from a function's name, and the prefix that Dynamo adds after a graph break.
 
     A comprehension and a generator expression are a part of the function around them.
     """
@@ -274,14 +274,13 @@ def _remove_decoration(function: str) -> str:
 
 
 LARGEST_ERROR = 0.15
-"""The largest standard error with which samples divide the idle time, as a share of it: the error of 12 samples."""
+"""Samples divide the idle time if their standard error is at most this share of it. It is the error of 12 samples."""
 
 SEVERAL = 3
 """The smallest number of collections from which their time per step is computed."""
 
 MUCH_LONGER = 2.0
-"""If a sampled call takes this many times as long as the operators of its line in the profile, it is not one of
-them."""
+"""If a sampled call takes this many times as long as its line's operators in the profile, it is not an operator."""
 
 
 def list_host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], step_s: float) -> HostShares:
@@ -335,13 +334,14 @@ def find_waits(
     lines: LineKinds,
     names: Mapping[str, str],
 ) -> Iterator[HostStretch]:
-    """Where the host waited for the device: by operators that wait, and by samples for calls that are no operators.
+    """Finds where the host waited for the device.
+
+    Operators that wait come from the profile, other calls from the samples.
 
     Args:
         found: the profiled steps.
         places: the places of outermost operators, by their index.
-        samples: what was sampled of the process; ``None`` for nothing.
-        lines: what the profile says of lines.
+        samples: the samples of the process; ``None`` if there are none. lines: what each line does, from the profile.
         names: the names of the compiled graphs by their slugs.
     """
     window = found.window
@@ -390,7 +390,7 @@ def list_sampled_waits(
 
 
 def _label(key: tuple[str, str, SourceLine | None], other_s: float, lines: LineKinds) -> str:
-    """What a stretch is: no operator if its calls take much longer than the operators of its line do in the profile."""
+    """Labels a stretch. It is no operator if its calls take much longer than its line's operators in the profile."""
     label, _, source = key
     known_s = lines.seconds(source.file, source.line) if source is not None else 0.0
     return PYTHON if label in OPERATORS and known_s and other_s > MUCH_LONGER * known_s else label
@@ -398,7 +398,7 @@ def _label(key: tuple[str, str, SourceLine | None], other_s: float, lines: LineK
 
 @dataclass(frozen=True)
 class HostShares:
-    """What the samples say: how long each stretch is in a step, on a CPU only in relation to the others."""
+    """How long each stretch is in a step, from samples. On a CPU only the ratios between stretches count."""
 
     stretches: tuple[HostStretch, ...]
     every: int  # the number of all samples
@@ -420,18 +420,18 @@ class HostShares:
         return sampled / (2 * math.sqrt(max(1, self.samples)))
 
     def is_enough(self, idle_s: float) -> bool:
-        """Whether the stretches divide the idle time of a step, in seconds."""
+        """Whether there are enough samples to divide the idle time of a step, given in seconds."""
         return bool(self.stretches) and self.error(idle_s) <= LARGEST_ERROR
 
 
 SEVERAL_SAMPLES = 3
-"""The number of samples that are needed to name a function, if the profile only knows the kind of work."""
+"""The smallest number of samples that name a function if the profile only knows the kind of work."""
 
 _NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
 
 
 def name_idle_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
-    """The idle parts, divided among functions where a few samples know them and the profile does not."""
+    """Divides idle parts among functions if the profile does not know the function and a few samples do."""
     found: list[Part] = []
     for part in parts:
         alike = [one for one in host.stretches if one.label == part.label and one.source] if host is not None else []
@@ -446,7 +446,7 @@ def name_idle_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part
 
 
 def compute_sampling_cost(blocks: Sequence[Sequence[float]]) -> Ratio:
-    """By how much sampled steps are longer than those around them, with the interval of the median over the blocks.
+    """Computes how much longer sampled steps are than the steps around them: the median over blocks, and its interval.
 
     Args:
         blocks: the times of the steps of each block in order; every second one, from the second on, was sampled.

@@ -24,14 +24,16 @@ TF32_NAME = re.compile(r"tf32|tensorop_s?(1688|16816)")
 """Matches the names of library kernels that multiply float32 data on tensor cores."""
 
 IN_BFLOAT16 = frozenset({Category.EXTERN_GEMM, Category.EXTERN_ATTENTION})
-"""What a processor computes in bfloat16 if products of float32 may be: convolutions have a setting of their own, and
-Inductor's templates multiply in float32. (torch 2.13, by the outputs)"""
+"""The operators that a processor computes in bfloat16 if float32 products may use it.
+
+Convolutions have a setting of their own, and Inductor's templates multiply in float32. (torch 2.13, by the outputs)
+"""
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
-"""Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""
+"""Links have roofs of their own, which are not measured. The bytes of a memset may never reach the memory."""
 
 TRANSFER = "Memcpy"
-"""What the profiler calls copies that no kernel does; their engines have roofs of their own, too."""
+"""The profiler's names of copies that a copy engine does and no kernel. These engines have roofs of their own."""
 
 MATRIX_PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 
@@ -101,8 +103,8 @@ class KernelFacts:
 def find_steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
     """Selects the undisturbed iterations: their device time is at most :data:`OUTLIER_FACTOR` times the lower quartile.
 
-    The reference is the quartile because half of the iterations, and with them the median, can be disturbed on a busy
-    CPU.
+    The lower quartile is the reference because on a busy CPU half of the iterations can be disturbed, and so the
+    median.
 
     Args:
         activities: the activities of all iterations.
@@ -347,10 +349,10 @@ def judge_in_step(
     dram_bytes: float | None,
     peaks: Peaks | None,
 ) -> RooflineResult:
-    """Compares a kernel with its roof by the time of its calls in the step, whose bytes of DRAM are known.
+    """Compares a kernel with its roof by the time of its calls in the step, for which the DRAM bytes are known.
 
-    A kernel that the step does not run is judged by the module's own run; a library kernel as its part of each call,
-    because kernels of one part share its bytes and FLOPs.
+    A kernel that the step does not run is compared by the module's own run. A library kernel is compared with its part
+    of each call, because the kernels of one part share its bytes and FLOPs.
     """
     slowdown = 1.0
     if use and use.calls and use.time_s and own.calls and own.time_s:
@@ -372,7 +374,7 @@ def judge_in_step(
 def compute_dram_bytes(
     moved: float | None, activities: Iterable[Activity], shares: Mapping[int, float]
 ) -> float | None:
-    """DRAM's part of the bytes that activities move; ``None`` if the share of one's call site is unknown.
+    """Returns DRAM's part of the bytes that activities move; ``None`` if the share of some call site is unknown.
 
     Args:
         moved: the bytes of all activities; ``None`` if they are unknown.
@@ -398,7 +400,7 @@ def _describe_timed_work(time_s: float, calls: float, work: LeastWork, dram_byte
 def _describe_work(
     definition: KernelDefinition | None, shapes: Sequence[ShapeGroup], calls: float, facts: KernelFacts
 ) -> tuple[float | None, float | None]:
-    """Moved bytes and FLOPs of all calls of one iteration; each is ``None`` if it is unknown for any call."""
+    """Returns the moved bytes and the FLOPs of one iteration; a figure is ``None`` if it is unknown for any call."""
     if definition is None:
         return sum_known(shape.moved_bytes for shape in shapes), sum_known(shape.flops for shape in shapes)
     per_call = facts.kernel_bytes.get(definition.name, definition.moved_bytes)
@@ -437,7 +439,7 @@ def _shape_group(
 
 
 def describe_call(arguments: TensorArguments | None, part: OperatorPart | None) -> str:
-    """The arguments of a library call, or of the part of it that a kernel does, in words."""
+    """Describes the arguments of a library call, or of the kernel's part of the call."""
     shown = part.arguments if part else arguments
     return " ".join(text for text in (part.label if part else "", describe_arguments(shown) if shown else "") if text)
 
@@ -466,7 +468,7 @@ def _explain_missing_roof(definition: KernelDefinition | None, members: Sequence
 
 
 def _explain_cpp_work(definition: KernelDefinition, facts: KernelFacts) -> str:
-    """Why its bytes do not limit a C++ kernel; empty if they may."""
+    """Says why a C++ kernel is not limited by its bytes; empty if it may be."""
     if DRAWS_ON_CPU.search(definition.source):
         return "it draws random numbers one by one, so its bytes do not limit it"
     moved, visits = facts.kernel_bytes.get(definition.name, definition.moved_bytes), count_visits(definition.source)
@@ -476,7 +478,7 @@ def _explain_cpp_work(definition: KernelDefinition, facts: KernelFacts) -> str:
 
 
 def count_visits(source: str) -> int | None:
-    """How often the loops of a C++ kernel visit an element; ``None`` if a loop's bounds are not numbers."""
+    """Counts how often the loops of a C++ kernel visit an element; ``None`` if a loop's bounds are not numbers."""
     visits, open_blocks, next_size, is_innermost = 0, [1], 1, False
     for found in _LOOP.finditer(source):
         if found[2]:

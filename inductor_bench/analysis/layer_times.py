@@ -90,7 +90,10 @@ class KernelWork:
 
 
 def _find_row(rows: Mapping[KernelIdentity, Kernel], key: KernelIdentity) -> Kernel | None:
-    """The row of a kernel; of a library call that ran another kernel in the module's own run, that of its operator."""
+    """Finds the row of a kernel.
+
+    If a library call ran another kernel in the module's own run, finds its operator's row.
+    """
     alike = (row for other, row in rows.items() if key[2] and (other[0], other[2]) == (key[0], key[2]))
     return rows.get(key) or next(alike, None)
 
@@ -111,19 +114,19 @@ class GraphLayers:
     direction: str = FORWARD  # of the kernels of which nothing is known
 
     def shares(self, activity: Activity | None) -> tuple[LayerShare, ...]:
-        """Whose an activity of the graph is; the shares add up to 1."""
+        """Returns the layers to which an activity of the graph belongs, with shares that add up to 1."""
         call = activity.call if activity is not None else None
         known = self.found.kernels.get(call.handle) if call is not None and call.handle else None
         return known or (LayerShare("", self.direction, -1, 1.0),)
 
 
 def find_direction(role: str) -> str:
-    """The direction of a compiled module's kernels by its role: ``forward`` if it is no backward."""
+    """Returns the direction of a compiled module's kernels by its role: ``forward`` unless it is a backward."""
     return BACKWARD if role == BACKWARD else FORWARD
 
 
 class _PieceOwner(NamedTuple):
-    """Whose a piece of device time is."""
+    """The owner of a piece of device time."""
 
     kind: str
     layer: str
@@ -199,7 +202,7 @@ class StepLayers:
 
 @dataclass(frozen=True)
 class DividedSteps:
-    """Profiled steps, and what says whose their works are."""
+    """Profiled steps, and the facts that say to which layer and line their works belong."""
 
     steps: Steps
     activities: Mapping[int, Sequence[Activity]]  # of each graph within the steps
@@ -301,9 +304,8 @@ def _divided(
     run: int,
     counted: set[object],
 ) -> Iterator[_Piece]:
-    """The pieces of an activity.
-
-    ``counted`` has the calls whose FLOPs are counted: one may launch several kernels, and set memory before them.
+    """Yields the pieces of an activity. ``counted`` has the calls whose FLOPs are already counted, because one call may
+    launch several kernels, and memsets before them.
     """
     found, shares = known.found, known.shares(activity)
     is_shared = len({one.layer for one in shares}) > 1
@@ -312,7 +314,7 @@ def _divided(
     is_new = computes and call not in counted
     if is_new:
         counted.add(call)
-    by_node = any(one.flops for one in shares)  # what the graph says of each node goes before the sum of the row
+    by_node = any(one.flops for one in shares)  # the graph's figure for a node counts before the sum of the row
     for one in shares:
         flops = (one.flops if is_new else 0.0) if by_node else _part(launch.flops, one.share)
         work = LaunchWork(
@@ -350,10 +352,10 @@ def compute_layer_share(rows: Sequence[LayerTime]) -> float | None:
 
 
 ALIKE = 1.5
-"""Ratio to the median of their times up to which layers of one class are folded."""
+"""Layers of one class are folded if the ratio of each time to the median is at most this."""
 
 NO_MODULE, NO_LINE, BETWEEN = "no module", "no known line", "between the graphs' kernels"
-"""Time of kernels that no module did, time without a line, and what a CPU does between the kernels of its graphs."""
+"""Names of time without a module, time without a line, and CPU time between the kernels of a graph."""
 
 KIND_WORDS = {EAGER: "eager operators", OPTIMIZER: "optimizer", COLLECTIVE: "collectives", COPY: "copies"}
 

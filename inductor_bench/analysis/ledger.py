@@ -37,7 +37,7 @@ from .call_work import classify
 from .host_time import HostShares, name_idle_parts
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
 
-# Gives each moment of a stretch of time to one of the spans that cover it, or to none.
+# Assigns each moment of a stretch of time to one of the spans that cover it, or to none.
 
 
 class Span(NamedTuple):
@@ -59,8 +59,8 @@ class Pause(NamedTuple):
 def divide(spans: Sequence[Span], start_s: float, end_s: float) -> tuple[list[float], list[Pause]]:
     """The seconds that each span gets between ``start_s`` and ``end_s``, and the pauses.
 
-    A moment belongs to the span of the smallest priority that covers it; of several to the one that began first.
-    The seconds and the pauses add up to ``end_s - start_s``. Time is O(n·log n).
+    A moment belongs to the covering span with the smallest priority; among equal priorities, to the span that began
+    first. The seconds and the pauses add up to ``end_s - start_s``. Time is O(n·log n).
     """
     given = [0.0] * len(spans)
     pauses: list[Pause] = []
@@ -99,9 +99,10 @@ def _sort_spans(spans: Sequence[Span]) -> Iterable[int]:
 
 # Makes the parts of a program's step from its works: disjoint, and together as long as the step.
 #
-# The unprofiled step is the measure. The device's busy time is taken from the profile, because the profiler slows the
-# host only; a collective that waits for a slower host is cut first. The rest of the unprofiled step is idle time,
-# divided as the profiled idle time is. Where the host is the device, all parts of the profiled step are scaled alike.
+# The parts add up to the unprofiled step. The device's busy time comes from the profile, because the profiler only
+# slows the host. Collectives that wait for a slower host are shortened first. The rest of the unprofiled step is idle
+# time, which is divided in the same proportions as the profiled idle time. If the host is the device, all parts of the
+# profiled step are scaled by one factor.
 
 
 ROUNDING = 1e-9
@@ -114,7 +115,7 @@ WITH_LINES = frozenset({SYNCHRONISING, CPU_OPERATORS, COPYING})
 """The kinds of host work whose line a profile shows, because each is one operator and not the time between several."""
 
 SMALL_IDLE = 0.01
-"""Idle parts of one label that take less than this share of the step are merged, also if their lines differ."""
+"""Idle parts of one label that take less than this share of the step are merged, even if their lines differ."""
 
 _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
 
@@ -154,8 +155,8 @@ class Ledger:
     parts: tuple[Part, ...]
     busy_time_s: float
     profiled_step_time_s: float
-    cut_s: float = 0.0  # by how much the profiled collectives were shortened to fit the unprofiled step
-    host: tuple[HostStretch, ...] = ()  # the idle time that was sampled, in whole; empty where a profile divides it
+    cut_s: float = 0.0  # the seconds by which the profiled collectives were shortened to fit the unprofiled step
+    host: tuple[HostStretch, ...] = ()  # the sampled idle time; empty if the profile divides it
 
 
 class _PartKey(NamedTuple):
@@ -215,7 +216,7 @@ def account(steps: Steps) -> Ledger:
 
 
 def _remove_waits(parts: list[Part], step_time_s: float) -> list[Part]:
-    """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes."""
+    """Shortens the collectives if the profiled step is busy for longer than the unprofiled step takes."""
     exposed = math.fsum(part.time_s for part in parts if part.kind == COLLECTIVE)
     excess = math.fsum(part.time_s for part in parts) - step_time_s
     if excess <= 0 or not exposed:
@@ -302,7 +303,7 @@ def _count_calls(key: _PartKey, one: _Sums, steps: Steps) -> int:
 
 
 def _merge_small(parts: Iterable[Part], step_time_s: float) -> list[Part]:
-    """Joins small eager parts by their operator, and what is still small into one part, which names each of them."""
+    """Joins small eager parts by operator. Parts that are still small go into one part, which names each operator."""
     kept: list[Part] = []
     small: dict[str, list[Part]] = defaultdict(list)
     for part in parts:
@@ -321,7 +322,7 @@ def _merge_small(parts: Iterable[Part], step_time_s: float) -> list[Part]:
 
 
 def _join(parts: Sequence[Part], label: str) -> Part:
-    """One part for several; what they do not share is unknown."""
+    """Joins several parts into one. A field in which they differ becomes unknown."""
     places = {(part.module, part.source) for part in parts}
     module, source = places.pop() if len(places) == 1 and label != OTHERS else ("", None)
     times = [part.device_time_s for part in parts if part.device_time_s is not None]
@@ -340,7 +341,7 @@ def _join(parts: Sequence[Part], label: str) -> Part:
 
 
 def _list_idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Part]:
-    """The idle time of the unprofiled step, in proportion to the profiled idle time of each label and line."""
+    """Divides the unprofiled step's idle time in proportion to the profiled idle time of each label and line."""
     if idle_s <= ROUNDING * steps.step_time_s:
         return []
     times: dict[tuple[str, CallPlace], float] = defaultdict(float)
@@ -373,14 +374,14 @@ def _list_idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> li
 
 
 CERTAIN = 2.0
-"""If samples and profile differ by more than this number of the samples' standard errors, the samples are believed."""
+"""If samples and profile differ by more than this many standard errors of the samples, the samples count."""
 
 
 def _list_sampled_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[HostStretch]:
-    """The idle time as the samples divide it; nothing if they are too few.
+    """Yields the idle time as the samples divide it; nothing if there are too few samples.
 
-    On a device the samples see all but the gaps between launched kernels. These keep the time that they have in the
-    profile, if the samples leave about as much: they are the device's, and no profiler makes them longer.
+    On a device the samples show all idle time but the gaps between launched kernels. These gaps keep their profiled
+    time if the samples leave about as much: they are the device's own, and the profiler does not make them longer.
     """
     host = steps.host
     if host is None or idle_s <= ROUNDING * steps.step_time_s or not host.is_enough(idle_s):
@@ -452,7 +453,7 @@ def sum_step_kernels(
 
 
 def make_activity_key(activity: Activity) -> KernelIdentity:
-    """The key of an activity's kernel; the same as that of the row which ``aggregate_kernels`` makes of it."""
+    """Returns the key of an activity's kernel. The row that ``aggregate_kernels`` makes from it has the same key."""
     if activity.kernel is not None and activity.kind == "kernel":
         return classify(activity), activity.name, activity.kernel.kernel_id
     return classify(activity), activity.name, (activity.operator or "").replace("::", ".", 1)

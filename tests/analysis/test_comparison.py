@@ -506,7 +506,7 @@ def test_a_difference_of_single_runs_that_no_part_explains_is_noise() -> None:
     assert [one.label for one in found.parts if one.verdict == records.SLOWER] == ["aten::sin"], "the only new calls"
     assert found.step.delta_s > 0.1 * found.step.a_s and found.verdict == records.UNDECIDED
     assert found.step.low_s is not None and found.step.low_s < 0
-    assert "because the parts do not explain it" in words(found)
+    assert "because the differences of the parts do not explain it" in words(found)
 
 
 def test_an_edit_of_the_programs_file_is_a_cause_that_old_records_do_not_hold() -> None:
@@ -657,7 +657,7 @@ def test_figures_that_do_not_count_decide_nothing() -> None:
         ),
     )
     found = compare(calm, pairs.each_module(slow, lambda module: change(module, wall_load=load)))
-    assert found.verdict == records.UNDECIDED and "a busy machine disturbed figures of one of the runs" in words(found)
+    assert found.verdict == records.UNDECIDED and "a busy machine disturbed one of the runs" in words(found)
 
 
 @pytest.mark.parametrize("on_host", [False, True])
@@ -791,7 +791,7 @@ def test_a_program_that_other_programs_slow_down_on_a_cpu_is_not_slower(runs: in
         return host(pairs.run(others=[replace(one, time_s=one.time_s * factor) for one in pairs.parts()]))
 
     found = compare_runs([beside(1 + number / 1000) for number in range(runs)], [beside(3.0) for _ in range(runs)])
-    assert found.verdict == records.UNDECIDED and "nothing else that the records hold differs" in words(found)
+    assert found.verdict == records.UNDECIDED and "the records show no other difference" in words(found)
     assert not {one.verdict for one in (*found.parts, *found.kernels)} & {records.SLOWER, records.FASTER}
     purpose = [EnvironmentDifference("X", "", "1")]
     several = compare_runs([beside(1)] * 3, [beside(3.0)] * 3, changed=purpose)

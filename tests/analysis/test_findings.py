@@ -353,7 +353,7 @@ def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     run = with_kernel(**seed)
     found = the(run, "copied-addends")
     assert found.text == (
-        "aten.addmm calls copy their addend into their output before the matrix product, 12 times per "
+        "aten.addmm calls first copy their addend into their output, 12 times per "
         "iteration, 1.00 ms "
         "(16.4%): cuBLAS adds to the output; try mode='max-autotune-no-cudagraphs': its matrix products in "
         "Triton read the "

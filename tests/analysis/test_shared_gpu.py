@@ -96,8 +96,8 @@ def test_that_others_used_the_gpu_comes_first_and_nothing_is_advised_against_idl
 def test_the_first_line_says_neither_who_sets_the_pace_nor_what_could_be_saved() -> None:
     lead = write_first_line(step_runs.shared())
     assert lead is not None and lead.text.endswith(
-        "GPU shared with another program, busy 76% with this one: backward 41%, forward 21%, SGD 14%, idle or "
-        "used by others 24% (4.80 ms)"
+        "another program uses the same GPU; this program keeps it busy 76% of the time: backward 41%, forward 21%, "
+        "SGD 14%, idle or used by others 24% (4.80 ms)"
     )
     (again,) = next_commands(step_runs.shared(), "RUN")
     assert again.command == "inductor-bench breakdown host-paced.py"

@@ -79,7 +79,7 @@ class Guard(NamedTuple):
 
 
 def read_guard(text: str) -> Guard:
-    """A recompilation's reason, as the record has it, in plain words: ``x has 7 rows instead of the compiled 8``."""
+    """Reads a recompilation's reason from the record, and says it in plain words: ``x has 7 rows instead of …``."""
     found = _PLACE.match(text)
     place, said = (found["place"], found["reason"]) if found else ("", text)
     if found is None and ": " in text and " " not in text.partition(": ")[0]:
@@ -92,7 +92,7 @@ def read_guard(text: str) -> Guard:
 
 
 def _shorten_place(place: str) -> str:
-    """The short place of a function; empty for one of torch's, such as the wrapper around an object."""
+    """Returns the short place of a function; empty for functions of torch, such as the wrapper around an object."""
     return "" if _OF_TORCH.search(place) else shorten_paths(place)
 
 
@@ -148,7 +148,7 @@ def _name_dimension(name: str, index: str) -> str:
 
 
 def _name_source(name: str) -> str:
-    """A source of Dynamo as the program writes it: ``L['self']._modules['fc']`` is ``self.fc``."""
+    """Names a source of Dynamo as the program writes it: ``L['self']._modules['fc']`` is ``self.fc``."""
     name = re.sub(r"\b[LG]\['(\w+)'\]", r"\1", name)
     return re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", name)
 
@@ -168,8 +168,8 @@ def find_recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports recompilations and their reasons.
 
     The first compilation of the same code for another object does not count. ``dynamic=True`` is advised only for
-    sizes. It is not advised if the program sets ``dynamic`` itself, or gave the function to ``torch.compile`` more than
-    once: then each compiled function has its sizes on purpose.
+    sizes. It is not advised if the program sets ``dynamic``, or compiled the function more than once: then the program
+    chose the sizes of each compiled function on purpose.
     """
     guards = [read_guard(text) for text in evidence.run.capture.recompiles]
     others = [guard for guard in guards if guard.kind == OBJECT]
@@ -195,7 +195,7 @@ def _list_reasons(guards: list[Guard]) -> str:
 
 
 def _may_be_dynamic(evidence: RunEvidence, place: str) -> bool:
-    """Whether nothing says that a function's sizes are symbols already, or fixed on purpose."""
+    """Whether no evidence says that a function's sizes are already symbols, or fixed on purpose."""
     known = {_shorten_place(one.place): one for one in evidence.run.capture.functions}
     function = known.get(place)
     if function is None:
@@ -206,7 +206,7 @@ def _may_be_dynamic(evidence: RunEvidence, place: str) -> bool:
 def find_recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports functions that Dynamo compiled so often that it gave up, so that they run uncompiled.
 
-    It holds if Dynamo said so, in its metrics of the compilation that it refused.
+    The evidence is Dynamo's metrics of the compilation that it refused.
     """
     functions = [one for one in evidence.run.capture.functions if one.reached_limit]
     if not functions:
@@ -240,9 +240,10 @@ GUARDS_SHARE = 0.05  # share of the step in guards, while the device waits, from
 def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports guards that the device waits for.
 
-    It holds if the device is idle while the host checks guards, on a GPU: by samples, by a profile that hardly slowed
-    the steps, or if guards are most of what the device waits for. If launching is more and CUDA graphs would spare it,
-    they come first. Of graphs that are entered often for little work ``small-graphs`` tells.
+    It holds on a GPU that is idle while the host checks guards. The evidence is samples, a profile that hardly slowed
+    the steps, or that guards are most of the time for which the device waits. If launches take more time and CUDA
+    graphs would avoid them, CUDA graphs come first. ``small-graphs`` reports graphs that are entered often for little
+    work.
     """
     run = evidence.run
     times = sum_idle_by_label(run)
@@ -318,7 +319,7 @@ _GENERATED = re.compile(r"(?:arg|primals|tangents|getitem|buf)_?\d+(?:_\d+)?")
 
 
 def describe_refusal(reason: str) -> str:
-    """Inductor's reason for not using CUDA graphs, with what to change; the reason itself if there are no words."""
+    """Says in plain words why Inductor uses no CUDA graphs, and what to change; an unknown reason stays as it is."""
     lines = [match for match in _LINE.finditer(reason) if not _OF_TORCH.search(match["file"])]
     where = _describe_place(lines[-1]) if lines else ""
     for pattern, words in _REFUSALS:
@@ -331,7 +332,7 @@ def describe_refusal(reason: str) -> str:
 
 
 def _describe_place(line: re.Match[str]) -> str:
-    """The line of the program that uses it: `` (app/unet.py:12: t = x + t)``."""
+    """Returns the program's line that the reason names: `` (app/unet.py:12: t = x + t)``."""
     code = line["code"].strip()
     shown = code if len(code) <= MOST_CODE else code[:MOST_CODE] + "…"
     return f" ({shorten_paths(line['file'] + ':' + line['line'])}{': ' + shown if shown else ''})"
@@ -340,8 +341,8 @@ def _describe_place(line: re.Match[str]) -> str:
 def find_refused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs for which Inductor uses no CUDA graphs, with its reason and what to change.
 
-    It holds if CUDA graphs were asked for and Inductor gave a reason, on a GPU. It is advice if the host sets the pace:
-    then a replay makes the step shorter.
+    It holds if CUDA graphs were asked for and Inductor gave a reason, on a GPU. It is advice if the step is host-bound,
+    because then a replay makes the step shorter.
     """
     run = evidence.run
     if runs_on_host(run):
@@ -380,10 +381,10 @@ _CALL_OF_LOSS = re.compile(rf"({_LOSS.pattern})\w*\(")
 
 
 def find_eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports an optimizer that runs eagerly, and is not fused: a fused one moves as few bytes as its compiled step.
+    """Reports an optimizer that runs eagerly and is not fused. A fused optimizer moves as few bytes as a compiled one.
 
-    ``fused=True`` is advised for torch's own classes only: another one of the same name may not take it. A class is
-    torch's if the process that ran it said so, which older records do not.
+    ``fused=True`` is advised only for torch's own classes: another class of the same name may not accept it. The record
+    says whether a class is torch's; older records do not.
     """
     run = evidence.run
     parts = [part for part in list_parts(run, OPTIMIZER) if not part.is_fused]
@@ -409,8 +410,8 @@ def find_eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
 def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports eager operators that together take a large part of the step, with their lines.
 
-    The time in which the device waits for the host to dispatch them belongs to it, if they are many. What is
-    differentiated twice cannot be compiled.
+    If there are many operators, the time in which the device waits for their dispatch counts as well. Operators that
+    are differentiated twice cannot be compiled.
     """
     run = evidence.run
     every = [part for part in list_parts(run, EAGER) if part.label not in CHECKS]
@@ -448,8 +449,11 @@ def find_eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 _TWICE = re.compile(r"Backward(Data)?Backward\d+$")
-"""A node of autograd that differentiates a node of a backward pass, as those of activations, losses and convolutions.
-The backward of a product, a sum or a sine is made of operators that have no such node."""
+"""The name of an autograd node that differentiates a backward node.
+
+Activations, losses and convolutions have such nodes; the backward of a product, a sum or a sine consists of operators
+without such a node.
+"""
 
 
 def find_differentiated_twice(run: Run) -> tuple[set[str], set[SourceLine]]:
@@ -494,7 +498,8 @@ CHECKS = frozenset({"aten::_is_any_true", "aten::isnan"})
 def find_anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports autograd's anomaly detection.
 
-    It holds if the step calls the operators with which it looks for NaN, of which only it calls the one.
+    It holds if the step calls the operators with which anomaly detection looks for NaN. One of them has no other
+    caller.
     """
     run = evidence.run
     parts = [part for part in list_parts(run, EAGER) if part.label in CHECKS]

@@ -31,7 +31,7 @@ from .finding import (
 from .graph_findings import is_anything_waiting
 from .step_phrases import describe_step
 
-# Whether other processes disturbed a measurement so much that its figures do not count.
+# Decides whether other processes disturbed a measurement so much that its figures do not count.
 #
 # ``disturbed`` has no row: ``headline`` puts its finding into the first line, and ``findings`` leaves out the advice
 # that rests on such figures.
@@ -66,8 +66,8 @@ FEWEST_SAMPLES = 5  # smallest number of wall samples with a meaningful spread
 LONGER = 1.1  # ratio of kernel time to wall time above which the kernels of a delayed process count as disturbed
 MUCH_LONGER = 1.5  # the same ratio without a delay, if the difference exceeds both limits below
 LEAST_S = 0.5e-3  # seconds of one run; below this difference the profiler alone can reach the ratio MUCH_LONGER
-OTHERS = 0.1  # share of the cores' time that others had, from which they and not the program itself delayed its steps
-FASTEST = 1.5  # ratio of the median step to the fastest one from which the delay of later runs tells of the steps, too
+OTHERS = 0.1  # share of the cores' time that other processes had, from which they delayed the program's steps
+FASTEST = 1.5  # from this ratio of the median step to the fastest one, a delay of later runs counts for the steps
 LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself takes a few microseconds
 
 
@@ -77,8 +77,8 @@ MEASURE_AGAIN = "Measure again on an idle machine"
 def find_disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     """The graphs whose figures do not count; none if they take less than half of the program's time.
 
-    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it. If a
-    CPU was busy then, it was for the step, too.
+    A program's step was timed in the program, so a disturbed run of a single graph does not matter for the step. On a
+    CPU it matters: the same load disturbed the step.
     """
     if find_step(run) is not None:
         return run.modules if are_delayed(run) else ()
@@ -87,17 +87,17 @@ def find_disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
 
 
 def are_delayed(run: Run) -> bool:
-    """Whether other processes delayed kernels of the host: in the step, or when the modules ran by themselves."""
+    """Whether other processes delayed kernels of the host, in the step or when the modules ran outside the program."""
     return runs_on_host(run) and bool(find_disturbed_step(run) or find_busiest(run.modules) is not None)
 
 
 def find_step_load(run: Run) -> MachineLoad | None:
-    """The load of the machine while the steps were timed, of the rank that it delayed most; ``None`` if unknown."""
+    """Returns the load of the machine while the steps were timed, for the most delayed rank; ``None`` if unknown."""
     return find_worst_load(rank.load for rank in run.program.ranks) if run.program is not None else None
 
 
 def find_disturbed_step(run: Run) -> str:
-    """Why the figures of a step on a CPU do not count, in words; empty if they do.
+    """Says why the figures of a step on a CPU do not count; empty if they count.
 
     A program that waits for its own processes is not disturbed. If it is not known what other processes did, a busy
     machine right after the steps counts if the steps themselves scatter.
@@ -129,8 +129,8 @@ def find_disturbed(run: Run) -> Finding | None:
     which the GPU is idle at times.
 
     Returns:
-        The finding, or ``None`` if the disturbed graphs take less than half of the program's time. Of a program whose
-        step was profiled, ``None`` if its steps were not disturbed.
+        The finding, or ``None`` if the disturbed graphs take less than half of the program's time. If the program's
+        step was profiled, ``None`` if the steps were not disturbed.
     """
     if why := find_disturbed_step(run):
         return Finding("busy-machine", f"these figures do not count: {why}. {_measure_again_words(run)}", level=CAUTION)
@@ -146,7 +146,7 @@ def find_disturbed(run: Run) -> Finding | None:
 
 
 def explain_busy_kernels(run: Run) -> str:
-    """Why the times of kernels may be too long, in one sentence: other work on their device; empty if there was none.
+    """Says in one sentence which other work on the device may have made kernels slower; empty if there was none.
 
     Kernels of a GPU take no longer if the machine's processors are busy.
     """
@@ -154,7 +154,7 @@ def explain_busy_kernels(run: Run) -> str:
         why = describe_other_work(run.program.others, "the steps")
     elif runs_on_host(run) and (concerned := find_disturbed_graphs(run)):
         worst = find_busiest(run.modules)
-        # Of several sentences the first one says what was busy.
+        # If there are several sentences, the first says what was busy.
         why = explain_disturbance(run, concerned).partition(". ")[0] or (load_words(worst) if worst else "")
     else:
         return ""
@@ -167,7 +167,7 @@ def _measure_again_words(run: Run) -> str:
 
 
 def explain_disturbance(run: Run, concerned: Sequence[ModuleRecord]) -> str:
-    """Why the figures of these graphs do not count: of the step, or else of the graph that takes longest."""
+    """Says why the figures of these graphs do not count: the reason for the step, else for the longest graph."""
     return find_disturbed_step(run) or "; ".join(
         _list_reasons(max(concerned, key=lambda module: compute_weight_s(run, module)))
     )
@@ -178,7 +178,7 @@ def _compute_weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
 
 
 def depends_only_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
-    """Whether the gain of an advice was computed only from figures of these disturbed graphs.
+    """Whether the gain of an advice comes only from figures of these disturbed graphs.
 
     On a GPU the kernels' own times count, so the gain of faster kernels does too.
     """
@@ -251,7 +251,7 @@ def find_worst_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
 
 
 def find_busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
-    """:func:`find_largest_load` if it delayed the run; else ``None``."""
+    """Returns :func:`find_largest_load` if that load delayed the run; else ``None``."""
     worst = find_largest_load(modules)
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
@@ -298,7 +298,7 @@ PROFILER_SLOWDOWN = 1.25  # ratio of profiled to unprofiled time from which the 
 FEW_SAMPLES = 5  # number of wall samples below which they are too few
 NOISE = 0.1  # spread of the middle half of the wall samples, as a share of their median
 OUTLIERS = 0.1  # share of the iterations from which disturbed iterations are reported
-MANY_OUTLIERS = 0.5  # share of the iterations above which disturbed iterations are a caution
+MANY_OUTLIERS = 0.5  # share of disturbed iterations above which they are a caution
 
 
 def find_missing_peaks(evidence: RunEvidence) -> Iterator[Finding]:

@@ -36,12 +36,12 @@ class KernelPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class RemovedWork:
-    """What would be gone from the step if a finding were acted on. The simulation answers what the step then takes."""
+    """What the step would lose if the user follows a finding. The simulation computes how long the step then takes."""
 
     kernels: tuple[tuple[KernelPlace, float], ...] = ()  # the share of each kernel's time that goes, 0 to 1
     parts: tuple[Part, ...] = ()  # working parts of the step that go
     joined: tuple[Part, ...] = ()  # working parts of which one launch would do all the work
-    idle: tuple[Part, ...] = ()  # the host no longer does what it does in these idle parts
+    idle: tuple[Part, ...] = ()  # idle parts whose host work goes
     graphs: tuple[str, ...] = ()  # slugs of graphs of which one launch would replay each call
     gaps: bool = False  # the gaps between works that were launched in time go
 
@@ -61,18 +61,21 @@ class Finding:
     # largest possible saving in the captured program, in seconds. It orders advice that was not simulated.
     gain_s: float = 0.0
     assumed: RemovedWork = RemovedWork()  # what to simulate; nothing if no simulation can answer
-    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself
-    prediction: Prediction | None = None  # what that would save of the step; ``None`` if it was not simulated
-    about: str = ""  # what tells it from another finding of its kind in the same run; empty if there is only one
+    changes: tuple[ProgramChange, ...] = ()  # the proposed changes; each can be made without the others
+    prediction: Prediction | None = None  # what the changes would save of the step; ``None`` if that was not simulated
+    about: str = ""  # what distinguishes findings of one kind in one run; empty if there is only one
 
     @property
     def id(self) -> str:
-        """Its kind and what it is about: the same in each run of a program, whatever kernels and parts it names."""
+        """Returns an id of the kind and the subject.
+
+        It is the same in each run, whatever kernels and parts the finding names.
+        """
         return f"{self.kind}-{hash_text(remove_figures(self.about))}" if self.about else self.kind
 
     @property
     def key(self) -> str:
-        """What a prediction of the record calls it; it changes with the kernels and the parts that are concerned."""
+        """Returns the key of its prediction in the record. The key changes with the kernels and parts concerned."""
         assumed = self.assumed
         parts = (*assumed.parts, *assumed.joined, *assumed.idle)
         subject = [self.kind, *self.modules, *(place.name for place in self.kernels), *assumed.graphs]
@@ -85,7 +88,7 @@ _FIGURE = r"\d[\d.,]*(?: ?(?:[µmn]?s|[kMGT]i?B|%)\b)?"
 
 
 def remove_figures(text: str) -> str:
-    """A text without its figures and their units, which is the same in each run of a program."""
+    """Removes figures and their units from a text, so that the text is the same in each run of a program."""
     return re.sub(_FIGURE, "", text)
 
 
@@ -147,7 +150,7 @@ def _shorten_path(word: str) -> str:
     return word[:begin] + found["tail"] if found else word
 
 
-# Determines the bottleneck of a graph outside its kernels: launches, the host, or gaps between kernels.
+# Finds what limits a graph besides its kernels: launches, the host, or gaps between kernels.
 
 
 LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
@@ -264,7 +267,10 @@ class RunEvidence:
 
     @cached_property
     def in_step(self) -> bool:
-        """Whether costs are those of the program's step. A graph's run by itself then says nothing about waiting."""
+        """Whether costs are per step of the program.
+
+        Then a graph's run outside the program says nothing about waiting.
+        """
         return find_step(self.run) is not None
 
     @cached_property
@@ -273,7 +279,10 @@ class RunEvidence:
 
     @cached_property
     def rows(self) -> Rows:
-        """All kernels, the most expensive first; of a program's step those that it runs."""
+        """Returns all kernels, the most expensive first.
+
+        If the program's step is known, only the kernels that it runs.
+        """
         rows = [
             CostedKernel(module, kernel, compute_cost(self.run, module, kernel))
             for module in self.run.modules
@@ -285,10 +294,10 @@ class RunEvidence:
 
     @cached_property
     def critical_rows(self) -> Rows:
-        """The kernels whose time determines the time of the run, the most expensive first.
+        """Returns the kernels whose time determines the time of the run, the most expensive first.
 
-        They belong to graphs in which the device does not wait for the host. Of a program's step they are all kernels;
-        ``rule_table`` says which advice holds while the host sets the pace.
+        They belong to graphs in which the device does not wait for the host. If the program's step is known, returns
+        all its kernels; ``rule_table`` says which advice holds for a host-bound step.
         """
         return (
             self.rows
@@ -315,7 +324,7 @@ class Rule(NamedTuple):
 
     kinds: tuple[str, ...]
     find: Callable[[RunEvidence], Iterator[Finding]]
-    names_host_work: bool = False  # whether it names what the device waits for, beside which ``host-pace`` is left out
+    names_host_work: bool = False  # whether it names what the device waits for; ``host-pace`` is then left out
     is_measurement: bool = False  # whether it is about the measurement, or only divides the step
 
 
@@ -330,9 +339,9 @@ def sum_gain_limits(rows: Iterable[CostedKernel]) -> float:
 
 
 def worth_naming(evidence: RunEvidence, rows: Rows) -> tuple[Rows, str]:
-    """The kernels that could each save at least :data:`LEAST_GAIN`, and a sentence about the others, if there are any.
+    """Returns the kernels that could each save at least :data:`LEAST_GAIN`, and a sentence about the others, if any.
 
-    The sentence stands behind that of a finding, which has no full stop.
+    The sentence follows the text of a finding, which has no full stop.
     """
     shares = [evidence.whole.part(row.cost.gain_limit_s or 0.0) for row in rows]
     named = [row for row, share in zip(rows, shares, strict=True) if share >= LEAST_GAIN]
@@ -352,10 +361,10 @@ def is_layout_copy(kernel: Kernel) -> bool:
 
 
 def is_addend_copy(kernel: Kernel) -> bool:
-    """Whether the kernel copies what a product adds into the product's output.
+    """Whether the kernel copies the addend of a matrix product into the product's output.
 
-    Copies of the product's matrices are never contiguous, and so no copies of memory but kernels. ``addmm`` calls those
-    as an inner operator, which the shapes tell, and copies its addend without one.
+    Copies of the product's matrices are never contiguous, so they are kernels and not memory copies. ``addmm`` copies
+    matrices with an inner operator, which the shapes show, and its addend without one.
     """
     if kernel.category is Category.COPY:
         return "DtoD" in kernel.name and kernel.operator in _ADDS
@@ -379,7 +388,7 @@ def make_finding(
         text: the sentence.
         rows: the kernels.
         level: the level.
-        saves_s: the seconds of a row's cost that could go at most.
+        saves_s: returns the seconds of a row's cost that the change can save at most.
         changes: what to change.
     """
     saved = [(row, saves_s(row)) for row in rows] if saves_s is not None else []
@@ -402,12 +411,12 @@ def assume_without_kernel(row: CostedKernel) -> float:
 
 
 def assume_at_roof(row: CostedKernel) -> float:
-    """The seconds of a row's cost that it would save at its roof."""
+    """Returns the seconds of a row's cost that the kernel would save at its roof."""
     return row.cost.gain_limit_s or 0.0
 
 
 def is_max_autotuned(run: Run, rows: Iterable[CostedKernel]) -> bool:
-    """Whether max-autotune has chosen for all of these kernels already."""
+    """Whether max-autotune has already chosen the configs of all these kernels."""
     return run.request.mode in TUNING_MODES or all(row.module.max_autotune for row in rows)
 
 
@@ -450,12 +459,12 @@ def repeat_command(run: Run, *, elsewhere: bool = False, **changes: object) -> s
 
 
 def retune_command(place: str, retune: RetuneRequest) -> str:
-    """The command that retunes kernels of a RUN, whose path is as a shell reads it."""
+    """Returns the command that retunes kernels of a RUN. ``place`` is the RUN's path, quoted for the shell."""
     return f"inductor-bench breakdown {place} {shlex.join(list_option_words(retune))}"
 
 
 def write_modes_command(run: Run, setting: str = "", modes: Sequence[str] = ()) -> str:
-    """The command that measures a run's program with a setting and without, or in several modes.
+    """Returns the command that measures a run's program with and without a setting, or in several modes.
 
     Empty if the run has no program, or its command cannot be parsed.
     """
@@ -470,7 +479,7 @@ def write_modes_command(run: Run, setting: str = "", modes: Sequence[str] = ()) 
 
 
 def _split(run: Run) -> tuple[list[str], list[str], list[str]]:
-    """The words of a run's command: to the verb, the target with the options, and from ``--``; empty if unknown."""
+    """Splits a run's command: words up to the verb, target and options, and words from ``--``; empty if unknown."""
     try:
         words = shlex.split(run.command)
     except ValueError:
@@ -483,7 +492,7 @@ def _split(run: Run) -> tuple[list[str], list[str], list[str]]:
 
 
 def _keep_shared_options(options: Sequence[str]) -> Iterator[str]:
-    """The options that ``modes`` has, too, with their values."""
+    """Yields the options that ``modes`` has as well, with their values."""
     for place, word in enumerate(options):
         name, _, value = word.partition("=")
         if name in SHARED:

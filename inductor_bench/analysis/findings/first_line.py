@@ -68,7 +68,8 @@ def write_step_headline(run: Run) -> Finding | None:
             "step", ". ".join(filter(None, [f"{lead}: {_join_words(work, idle)}", _describe_program_savings(run)]))
         )
     if program.others is not None:
-        text = f"{lead}: GPU shared with another program, busy {units.whole_percent(busy)} with this one: "
+        busy_words = f"this program keeps it busy {units.whole_percent(busy)} of the time"
+        text = f"{lead}: another program uses the same GPU; {busy_words}: "
         rest = (
             f"idle or used by others {units.whole_percent(compute_idle_share(run))} ({_describe_graph_idle_time(run)})"
             if idle
@@ -85,7 +86,7 @@ def write_step_headline(run: Run) -> Finding | None:
 
 
 def _write_lead(run: Run, program: Program) -> str:
-    """The step, and why it holds no compiled graph."""
+    """Describes the step, and says why it holds no compiled graph."""
     return (
         f"{describe_step(program)}; {_explain_nothing_compiled(run)}. The step"
         if is_uncompiled(run)
@@ -187,7 +188,7 @@ def write_first_line(run: Run) -> Finding | None:
 
 
 def _write_unprofiled_headline(run: Run) -> str:
-    """The step that was not profiled, and why; empty if no program was observed."""
+    """Describes a step that was not profiled, and says why; empty if no program was observed."""
     if run.program is None:
         return f"no step was timed ({run.capture.no_steps})" if run.capture.no_steps else ""
     why = f" ({run.program.unprofiled})" if run.program.unprofiled else ""
@@ -195,7 +196,7 @@ def _write_unprofiled_headline(run: Run) -> str:
 
 
 def _describe_frequent_recompilation(run: Run) -> Finding | None:
-    """The recompilations of a program whose steps did not settle for them."""
+    """Returns the finding about recompilations if the program's steps did not settle because of them."""
     if run.program is None or not recompiles_often(run):
         return None
     return next((one for one in find_recompilations(RunEvidence(run)) if one.level == CAUTION), None)

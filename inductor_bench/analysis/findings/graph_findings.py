@@ -34,7 +34,7 @@ MOST_NAMED = 2  # largest number of graphs that one sentence names
 def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs in which the GPU waits for launches.
 
-    It is silent about a program that recompiles often: CUDA graphs would be recorded as often.
+    There is no finding for a program that recompiles often: CUDA graphs would be recorded as often.
     """
     run, graphs = evidence.run, evidence.graphs_with("launch-bound")
     if not graphs or (run.program is not None and recompiles_often(run)):

@@ -90,7 +90,7 @@ def find_device_copies(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports matrix products whose addend, such as a residual or a bias, is copied into their output before."""
+    """Reports matrix products whose addend (a residual or a bias) is first copied into their output."""
     whole, rows = evidence.whole, [row for row in evidence.critical_rows if is_addend_copy(row.kernel)]
     if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
         return
@@ -98,7 +98,7 @@ def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     calls = sum(row.cost.calls for row in rows)
     per = "step" if evidence.in_step else "iteration"
     text = (
-        f"{operators} calls copy their addend into their output before the matrix product, "
+        f"{operators} calls first copy their addend into their output, "
         f"{units.count(calls)} times per "
         f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
     )
@@ -171,7 +171,7 @@ def find_kernels_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def list_tuning_changes(run: Run, rows: Rows) -> tuple[ProgramChange, ...]:
-    """The mode that tunes generated kernels and products, unless it is on, or their device has nothing to tune."""
+    """Returns the mode that tunes generated kernels and products; none if it is on or has nothing to tune there."""
     tunes = all(row.device.suggests_tuning for row in rows) and not is_max_autotuned(run, rows)
     return (ProgramChange("compile", "mode", repr(TUNED)),) if tunes else ()
 
@@ -220,7 +220,7 @@ HOTSPOT = 0.2  # share of the whole time from which an operator is reported
 def find_library_calls_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports library calls far from every roof. Another call, layout or algorithm may be faster.
 
-    Those that a processor would compute faster in bfloat16 do not count: ``full-float32`` tells of them.
+    Calls that a processor would compute faster in bfloat16 do not count: ``full-float32`` reports them.
     """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     told = {row.place for row in list_processor_rows(evidence)}
@@ -418,7 +418,7 @@ def find_graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _describe_cost_between_graphs(evidence: RunEvidence) -> str:
-    """What Python and guards between compiled graphs cost the step; empty if it is little or unknown."""
+    """Says what Python and guards between compiled graphs cost the step; empty if the cost is small or unknown."""
     times = sum_idle_by_label(evidence.run)
     time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
     if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or is_uncompiled(evidence.run):
@@ -466,8 +466,9 @@ MOST_LINES = 3
 def find_pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies to the device from pageable memory, which the driver first copies into memory of its own.
 
-    It holds if the trace calls the memory pageable. Both the time of the copies and the device's wait for the host that
-    makes them count. Copies to the host do not: ``.item()`` reads few bytes, and ``synchronisations`` tells of them.
+    It holds if the trace calls the memory pageable. The time of the copies counts, and so does the time for which the
+    device waits while the host makes them. Copies to the host do not count: ``.item()`` reads few bytes, and
+    ``synchronisations`` reports such copies.
     """
     run = evidence.run
     if runs_on_host(run):

@@ -177,7 +177,7 @@ WORTH_COMPARING = 0.03
 
 
 def _suggest_modes(run: Run) -> Iterator[NextCommand]:
-    """Suggests to measure the mode that saves most of the step, if it is what saves most of all modes and much."""
+    """Suggests to measure the mode of ``torch.compile`` that saves most of the step, if it saves much."""
     program, predicted = find_step(run), find_prediction(run, "cuda-graphs-unused")
     if program is None or predicted is None or predicted.saving_s < WORTH_COMPARING * program.step_time_s:
         return
@@ -202,7 +202,7 @@ def _suggest_kernel_commands(run: Run, place: str, files: Container[str] | None)
     if written and not run.retunes and is_worth_faster_kernels(run) and _is_worth_retuning(run, written):
         rest = "measures nothing else again"
         if _is_proven_here(run):
-            rest = "compares the model's steps with the configs and without"
+            rest = "measures the model's step time with and without the configs"
         why = f"retunes the kernels that take most time, and {rest}"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
     yield from _apply_commands(run, place)
@@ -214,7 +214,7 @@ def _is_proven_here(run: Run) -> bool:
 
 
 def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool:
-    """Whether a retune can win something of the step: on a CPU, generated kernels have to take a part of it."""
+    """Whether a retune can shorten the step: on a CPU only if generated kernels take a part of the step."""
     program = find_step(run)
     if program is None or not runs_on_host(run):
         return True
@@ -267,12 +267,12 @@ def _repair_commands(run: Run) -> Iterator[NextCommand]:
 
 
 def _may_succeed_live(run: Run, failure: Failure) -> bool:
-    """Whether a module may be profiled in the program, which is not possible if that replays a CUDA graph."""
+    """Whether a module may be profiled in the program. That is impossible if the program replays a CUDA graph."""
     replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in list_parts(run, GRAPH))
     return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory") and not replayed
 
 
-# What tries the change of a finding.
+# The commands that try the change of a finding.
 
 
 SWITCHED = {
@@ -280,13 +280,13 @@ SWITCHED = {
     ("torch.backends.cudnn.benchmark", "True"): CUDNN_BENCHMARK,
     ("Module.to.memory_format", "torch.channels_last"): CHANNELS_LAST,
 }
-"""The switch of ``modes`` that makes a change, by the setting of the change and its value."""
+"""Maps a change (its setting and its value) to the option of ``modes`` that makes the change."""
 
 ALLOWED = {
     ("torch.set_float32_matmul_precision", "high"): "tf32",
     ("torch.set_float32_matmul_precision", "medium"): "bf16",
 }
-"""The groups of changes that ``optimize`` makes only if the group is allowed, by the setting and its value."""
+"""Maps a change (its setting and its value) to the group that the user must allow before ``optimize`` makes it."""
 
 OPTIMIZED = ("DataLoader.num_workers", "DataLoader.pin_memory", "torch.nn.attention.sdpa_kernel", "dynamic", "compile")
 """The kinds of settings that ``optimize`` can set from outside of the program, beside the arguments of optimizers."""
@@ -355,8 +355,8 @@ def try_command(
         finding: the finding.
         folder: the RUN folder, as the user would type it; empty if there is none.
         files: the paths of its files in the RUN folder; no command names another one. ``None`` if they are unknown.
-        search: what ``optimize`` has found in the RUN, if it has ended there. What it has proven is applied, and no
-            other search is named.
+        search: what ``optimize`` has found in the RUN, if it has ended there. If the search has proven settings, the
+            command applies them instead of searching again.
     """
     if finding.kind == AGAIN:
         return repeat_command(run)
@@ -382,7 +382,7 @@ def try_command(
 
 
 def _change_trial(run: Run, change: ProgramChange) -> str:
-    """Measures a change on the step, if ``modes`` can make it."""
+    """Returns the command that measures a change on the step, if ``modes`` can make the change."""
     value = change.value.strip("'")
     if change.kind == "compile" and change.setting == "mode":
         return write_modes_command(run, "", tuple(dict.fromkeys((run.request.mode or "default", value))))
@@ -393,7 +393,7 @@ def _change_trial(run: Run, change: ProgramChange) -> str:
 
 
 def _suggest_kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str] | None) -> str:
-    """Retunes the first kernel of a finding that Inductor generated, if the RUN has its file."""
+    """Returns the command that retunes the first generated kernel of a finding, if the RUN has its file."""
     files = {
         (module.slug, kernel.name): kernel.file or ""
         for module in run.modules

@@ -38,7 +38,7 @@ CALL_S = 25e-6
 def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports matrix products in float32 that do not use tensor cores, or a processor's faster products in bfloat16.
 
-    Those of an attention that is no fused kernel do not count: ``decomposed-attention`` tells of them.
+    Products of an attention without a fused kernel do not count: ``decomposed-attention`` reports them.
     """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     if runs_on_host(run):
@@ -63,7 +63,7 @@ def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def list_processor_rows(evidence: RunEvidence) -> Rows:
-    """The products that a processor would compute faster in bfloat16, if they take so much that it is reported."""
+    """Returns the products that a processor would compute faster in bfloat16, if they take enough time to report."""
     if not runs_on_host(evidence.run):
         return []
     of_attention, saved_s = {row.place for row in list_reported_rows(evidence)}, _make_bfloat16_saving(evidence.run)
@@ -108,7 +108,7 @@ def _is_float32_attention(row: CostedKernel) -> bool:
 
 
 def _make_bfloat16_saving(run: Run) -> Callable[[CostedKernel], float]:
-    """What a product saves in bfloat16 at the same share of the peak; its operands are read once more and converted."""
+    """Returns what a product saves in bfloat16 at the same share of the peak, less the conversion of its operands."""
     peaks = run.peaks
     rates = peaks.matmul_flops if peaks is not None else {}
     slower, faster = (rates.get(dtype, 0.0) for dtype in ("float32", "bfloat16"))
@@ -124,7 +124,7 @@ def _make_bfloat16_saving(run: Run) -> Callable[[CostedKernel], float]:
 
 
 def _find_beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
-    """What a product saves in TF32: all but the time that its FLOPs take at that peak; half if that is unknown."""
+    """Returns what a product saves in TF32: its time minus that of its FLOPs at the peak; half if that is unknown."""
     rates = run.peaks.matmul_flops if run.peaks else {}
 
     def saved_s(row: CostedKernel) -> float:

@@ -165,7 +165,7 @@ def _count_aligned_elements(product: Product) -> int:
 
 
 def _list_unaligned_sizes(product: Product) -> list[int]:
-    """Its sizes that are no multiple of 16 bytes; of one row or column nothing is read as a matrix."""
+    """Returns a product's sizes that are no multiple of 16 bytes. A single row or column is not read as a matrix."""
     return [side for side in product.sides if side % _count_aligned_elements(product) and side > SMALL]
 
 
@@ -200,11 +200,14 @@ def _find_peak(evidence: RunEvidence, product: Product) -> float | None:
 
 
 def find_small_products(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports matrix products of few rows with large matrices: to read the matrix takes the time, whatever the rows.
+    """Reports matrix products of few rows with large matrices.
 
-    It holds for products one of whose sizes is at most 16, and whose others are large. It is advice for training, where
-    the batch can be larger, for graphs that a step calls several times, whose calls may be one, and if it is half of
-    the step: then others that wait take hardly longer. Else it is a note: the batch is what has to be answered.
+    Reading the matrix takes the time, however few rows there are.
+
+    It holds for products with one size of at most 16 and two large sizes. It is advice in three cases: in training,
+    because the batch can be larger; for a graph that a step calls several times, because one call may do; and if such
+    products take half of the step, because waiting requests could join the batch at little cost. Otherwise it is a
+    note, because the requests set the batch size.
     """
     if runs_on_host(evidence.run):
         return
@@ -235,7 +238,7 @@ def find_small_products(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _advise_fewer_calls(finding: Finding, evidence: RunEvidence) -> Finding:
-    """The finding with what the host does in the calls that one larger call would replace."""
+    """Adds to the finding the host's work in the calls that one larger call would replace."""
     idle = list_idle_parts(evidence.run, LAUNCHING, GUARDS, BACKWARD)
     waited_s = sum(part.time_s for part in idle)
     return replace(finding, gain_s=finding.gain_s + waited_s, assumed=replace(finding.assumed, idle=idle))
@@ -247,7 +250,7 @@ def _is_small(product: Product) -> bool:
 
 
 def _compute_rows_at_roofs(evidence: RunEvidence, product: Product) -> int | None:
-    """The rows at which the FLOPs of a product take as long as reading its large matrix."""
+    """Returns the number of rows at which a product's FLOPs take as long as reading its large matrix."""
     peaks, flops = evidence.run.peaks, _find_peak(evidence, product)
     size = BYTES.get(product.dtype)
     if peaks is None or not flops or size is None:
@@ -263,8 +266,8 @@ MOSTLY = 0.5  # share of the products' FLOPs from which they are those of the mo
 def find_float32_island(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports float32 matrix products and eager operators in a model whose products are in half precision.
 
-    It holds if products in half precision have most of the products' FLOPs. Optimizers, gathered gradients and products
-    without tensor cores, of which ``full-float32`` tells, do not count, nor do decomposed attentions.
+    It holds if products in half precision have most of the products' FLOPs. Optimizers, gathered gradients, decomposed
+    attentions, and products without tensor cores (see ``full-float32``) do not count.
     """
     dtype = _find_main_half_precision(evidence)
     if not dtype or runs_on_host(evidence.run):
@@ -293,7 +296,7 @@ def find_float32_island(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def sum_product_flops(evidence: RunEvidence) -> dict[str, float]:
-    """The FLOPs of a step's matrix products, of one iteration of each graph without a step, by their element type."""
+    """Sums the FLOPs of matrix products by type: of a step or, without a step, of one iteration of each graph."""
     flops: dict[str, float] = {}
     for row in evidence.rows:
         work, calls = row.kernel.work, row.kernel.calls
@@ -321,8 +324,8 @@ def _describe_island(evidence: RunEvidence, rows: Rows, parts: Sequence[Part]) -
 
 
 SLOW = FAR_FROM_ROOF / 2  # share of its roof below which an attention is far from it
-USUALLY_SLOW = 0.1  # the same for one without a mask, whose heads are of a usual size
-USUAL_HEADS = 64  # head size from which fused kernels are at home
+USUALLY_SLOW = 0.1  # the same without a mask and with heads of a usual size
+USUAL_HEADS = 64  # usual head size of fused kernels
 DECOMPOSED = 0.03  # share of the whole time in decomposed attention from which it is reported
 _BACKENDS = (
     (re.compile(r"cudnn", re.I), "cuDNN"),
@@ -338,8 +341,8 @@ def find_attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports calls of fused attention far from their roof, with backend, head size and mask.
 
     It holds if the calls have FLOPs or bytes that a roof can be compared with. Head size and mask are those of the
-    operator's arguments; why a backend is slow with them is not measured. Without a mask, and with heads of a usual
-    size, a backend has nothing that slows it but few queries: then it has to be much further off.
+    operator's arguments; why a backend is slow with them is not measured. Without a mask and with heads of a usual
+    size, only few queries can slow a backend. Then it is reported only much further below its roof.
     """
     unusual = _is_unusual(evidence.critical_rows)
     slow = [
@@ -411,16 +414,15 @@ def _describe_masks(rows: Rows) -> list[tuple[int, ...]]:
     return [tensors[3][1] for tensors in calls if len(tensors) > 3 and len(tensors[3][1]) > 1]
 
 
-# The rule about attention that is several kernels.
+# The rule about attention that runs as several kernels.
 
 
 def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports attention that runs as matrix products with a softmax between them, which no single kernel shows.
 
-    It holds for graphs in which batched products make scores and others take them, and a kernel computes a softmax
-    of as many values.
-    Products of the backward belong to it by the sizes of the scores. Half of its time is what a fused kernel may save.
-    On a CPU no fused kernel of torch takes a dropout (torch 2.13): with one it is a note.
+    It holds for graphs in which batched products make scores, other products take these scores, and a kernel computes a
+    softmax of as many values. Products of the backward count if they have the sizes of the scores. A fused kernel may
+    save half of the time. No fused kernel of torch takes dropout on a CPU (torch 2.13): then the finding is a note.
     """
     rows = list_reported_rows(evidence)
     if not rows:
@@ -456,13 +458,13 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def list_reported_rows(evidence: RunEvidence) -> Rows:
-    """The kernels of attentions that are not fused, if they take so much of the time that they are reported."""
+    """Returns the kernels of attentions that are not fused, if they take enough time to be reported."""
     rows = find_decomposed_rows(evidence)
     return rows if evidence.whole.part(time_of(rows)) >= DECOMPOSED else []
 
 
 def find_decomposed_rows(evidence: RunEvidence) -> Rows:
-    """The kernels of attentions that are not fused: products by their scores, and generated kernels with a softmax."""
+    """Returns the kernels of attentions that are not fused: products that make or take scores, and softmax kernels."""
     found: Rows = []
     for slug in dict.fromkeys(row.module.slug for row in evidence.critical_rows):
         rows = [row for row in evidence.critical_rows if row.module.slug == slug]
@@ -476,7 +478,7 @@ def find_decomposed_rows(evidence: RunEvidence) -> Rows:
 
 
 def find_unfused_attention(evidence: RunEvidence) -> Rows:
-    """The kernels of the attention of graphs that call torch's, of which no fused kernel took the arguments."""
+    """Returns the kernels of graphs that call torch's attention, but whose arguments no fused kernel accepts."""
     by_graph: dict[str, Rows] = {}
     for row in find_decomposed_rows(evidence):
         by_graph.setdefault(row.module.slug, []).append(row)
@@ -489,7 +491,7 @@ _Scores = set[tuple[int, int, int]]
 
 
 def _find_scores(products: list[Product]) -> _Scores:
-    """The results of batched matrix products that other ones take as a matrix."""
+    """Returns the results of batched matrix products that other batched products take as a matrix."""
     made = {(one.batch, one.rows, one.columns) for one in products}
     taken = {(one.batch, one.rows, one.inner) for one in products}
     taken |= {(batch, keys, queries) for batch, queries, keys in taken}
@@ -514,7 +516,10 @@ def _list_operators(row: CostedKernel) -> tuple[str, ...]:
 
 
 def _moves_as_much_as(row: CostedKernel, scores: _Scores) -> bool:
-    """Whether a kernel moves as much as scores have in half precision: the softmax of a router of experts does not."""
+    """Whether a kernel moves at least as many bytes as the scores have in half precision.
+
+    A router's softmax moves fewer.
+    """
     moved, calls = row.kernel.work.moved_bytes, row.kernel.calls
     return moved is not None and calls > 0 and any(moved / calls >= 2 * math.prod(one) for one in scores)
 

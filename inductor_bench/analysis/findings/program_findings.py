@@ -89,11 +89,11 @@ def list_idle_parts(run: Run, *names: str) -> tuple[Part, ...]:
 
 
 def find_synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports lines at which the host waits for the device, and the device then for the host.
+    """Reports lines at which the host waits for the device, so that the device then waits for the host.
 
-    It holds if the device is idle around them, or if the step is shorter without them, simulated: the host launches
-    later what comes after them. What to do is said of lines that only report a value: of another line nothing tells if
-    the program needs the value, to decide what runs next.
+    It holds if the device is idle around these lines, or if the simulated step is shorter without them, because they
+    delay the launches after them. There is advice only for lines that report a value. Of another line it is not known
+    whether the program needs the value to decide what runs next.
     """
     run = evidence.run
     parts, least_s = list_idle_parts(run, SYNCHRONISING), LEAST_SHARE * evidence.whole.time_s
@@ -128,13 +128,16 @@ def find_synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _describe_lines(run: Run, lines: Set[str]) -> list[Part]:
-    """What else the lines do that wait: a line that only reports a value can go as a whole."""
+    """Returns the other parts of the lines that wait. A line that only reports a value can be removed as a whole."""
     parts = (part for part in list_parts(run, IDLE, EAGER, COPY) if part.label != SYNCHRONISING)
     return [part for part in parts if part.source is not None and name_line(part.source) in lines]
 
 
 def _wait_part(wait: HostStretch) -> Part:
-    """What to take out of the queue for a wait. The profile does not know the line of one that only samples name."""
+    """Makes the part to remove from the queue for a wait.
+
+    If only samples show the wait, the profile has no line for it.
+    """
     return Part(IDLE, SYNCHRONISING, 0.0, 0.0, 0.0, source=None if wait.function else wait.source)
 
 
@@ -162,10 +165,10 @@ def find_allocations(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def find_host_work(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports Python, guards, launches and dispatch of a program whose host sets the pace.
+    """Reports Python, guards, launches and dispatch of a host-bound program.
 
-    It is advice if a step calls several graphs beside backward ones, or has eager operators in many launches, so that
-    more can be compiled as one graph. Else it is a note. There is no finding if other findings name the host's work.
+    It is advice if more can be compiled as one graph: a step calls several graphs that are not backward graphs, or has
+    eager operators in many launches. Else it is a note. There is no finding if other findings name the host's work.
     """
     run = evidence.run
     times = {label: time_s for label, time_s in sum_idle_by_label(run).items() if label in HOST_WORK}
@@ -187,7 +190,7 @@ def find_host_work(evidence: RunEvidence) -> Iterator[Finding]:
 def _may_be_one_graph(run: Run) -> bool:
     """Whether more can be compiled together: there is more than one graph, or many eager operators.
 
-    Calls of one graph, as of micro-batches, are no several graphs.
+    Several calls of one graph, as in micro-batches, count as one graph.
     """
     backward = {module.slug for module in run.modules if module.role == "backward"}
     graphs = {part.label for part in list_parts(run, GRAPH) if part.graph not in backward}
@@ -228,8 +231,8 @@ def _is_often_short(part: Part) -> bool:
 def find_gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the idle time between kernels that were launched early enough.
 
-    It is advice if the gaps are as short as a device needs from one kernel to the next. What happens in longer ones is
-    not known: other programs on the device have their turn in them, too. Then it is a note.
+    It is advice if the gaps are as short as a device needs from one kernel to the next. Otherwise it is a note, because
+    it is not known what happens in longer gaps: other programs may use the device in them.
     """
     run = evidence.run
     time_s = sum_idle_by_label(run).get(QUEUED, 0.0)
@@ -274,10 +277,11 @@ def find_cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
 def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that a replay would make faster, in a program whose host sets the pace.
 
-    It holds for graphs of fixed sizes. One whose sizes are symbols is recorded anew for each new size, which costs more
-    than a replay saves if each step has its own. A graph that was profiled in the program was not replayed by itself:
-    it counts if it has several launches. One that writes inputs that move is refused. Nothing is advised where
-    gradients accumulate over several calls: the next replay overwrites them, which torch reports as an error.
+    It holds for graphs of fixed sizes. A graph with symbolic sizes is recorded again for each new size, which costs
+    more than a replay saves if each step has a new size. A graph that was profiled in the program was not replayed
+    alone: it counts if it has several launches. A graph that writes into inputs whose address changes is refused. There
+    is no advice if gradients accumulate over several calls: the next replay overwrites them, which torch reports as an
+    error.
     """
     run = evidence.run
     if not host_sets_pace(run) or run.request.mode in CUDA_GRAPH_MODES:
@@ -300,7 +304,7 @@ def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
         )
         yield Finding("cuda-graphs-unused", text, list_slugs(faster), level=CAUTION)
         return
-    # A simulation says it better: one run by itself does not show what the rest of the step hides.
+    # A simulation is better: a run of the graph alone does not show what the rest of the step hides.
     less = "" if known else f", which saves at most {format_share(run, gain)}"
     measured = [module for module in faster if module.times.graph_time_s]
     details = f", {units.count(sum(find_graph_use(run, module).launches for module in faster))} launches a step"
@@ -328,7 +332,7 @@ def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
 
 
 def _is_faster_as_one(evidence: RunEvidence, module: ModuleRecord) -> bool:
-    """Whether a replay of a graph is faster, as far as that is known; not if it could not be recorded by itself."""
+    """Whether a replay of a graph is faster, as far as is known; false if the graph could not be recorded alone."""
     times, use = module.times, find_graph_use(evidence.run, module)
     if times.graph_time_s and times.wall_time_s:
         return times.graph_time_s <= GRAPH_GAIN * times.wall_time_s
@@ -336,14 +340,14 @@ def _is_faster_as_one(evidence: RunEvidence, module: ModuleRecord) -> bool:
 
 
 def _compute_gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
-    """Seconds of the step that replays of a graph save at most, by its own run."""
+    """Returns the seconds of the step that replays of a graph save at most, according to the graph's own run."""
     times = module.times
     replayed_s = times.graph_time_s or times.busy_time_s or 0.0
     return ((times.wall_time_s or 0.0) - replayed_s) * find_graph_use(evidence.run, module).calls
 
 
 def _count_accumulated_calls(run: Run) -> int:
-    """How often a step calls the same graphs forward and backward before the optimizer's step; 0 if once."""
+    """Counts how often a step calls the same graphs forward and backward before the optimizer's step; 0 for once."""
     roles = {module.label: module.role for module in run.modules}
     steps = sum(part.calls for part in list_parts(run, OPTIMIZER)) or 1.0
     repeats = 0.0
@@ -356,7 +360,7 @@ def _count_accumulated_calls(run: Run) -> int:
 def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the time in which inputs are copied for replays.
 
-    ``mark_static_address`` is not advised: it holds only for an input that stays in place, which is not observed.
+    ``mark_static_address`` is not advised: it needs an input whose address never changes, which is not observed.
     """
     run = evidence.run
     copies = [part for part in list_parts(run, COPY) if part.label == GRAPH_INPUTS]
@@ -404,7 +408,7 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _describe_earlier_compilation(evidence: RunEvidence) -> str:
-    """Says which modules an earlier run compiled, and when; empty if this one compiled all of them."""
+    """Says which modules an earlier run compiled, and when; empty if this run compiled all modules."""
     capture = evidence.run.capture
     if not capture.compiled_earlier:
         return ""
@@ -443,7 +447,7 @@ def find_eager_comparison(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _round_steps(steps: float) -> int:
-    """The number of steps, rounded up to two significant digits: its error is that of a difference of two times."""
+    """Rounds the number of steps up to two significant digits, because it comes from a difference of two times."""
     unit = 10 ** max(0, math.floor(math.log10(steps)) - 1) if steps >= 1 else 1
     return math.ceil(steps / unit) * unit
 

@@ -60,7 +60,8 @@ def list_findings(run: Run) -> tuple[Finding, ...]:
     """Returns all findings of a run: advice by what it saves of the step, then cautions, notes, and passed checks.
 
     The saving is simulated; see ``find_saving_s``. Advice is left out if its gain was computed from figures that do not
-    count, because the machine was busy, or from idle time of a GPU that others used, too. That they did comes first.
+    count, because the machine was busy, or from idle time of a GPU that others used, too. The finding about the other
+    users comes first.
 
     It is called twice for a run. First by the analysis (``simulation.predictions``), for a run without predictions, to
     know what to simulate: the record keeps each prediction under its ``Finding.key``. Then by the report, for the run
@@ -91,7 +92,7 @@ def list_findings(run: Run) -> tuple[Finding, ...]:
 
 
 def _name_left_out_kinds(finding: Finding, kinds: Sequence[str]) -> Finding:
-    """The finding about a machine that was busy after the step, with the kinds of those that are left out for it."""
+    """Adds the kinds of the findings that are left out to the finding about a machine that was busy after the step."""
     if finding.kind != "busy-step" or not kinds:
         return finding
     said = f"Findings that rest on these runs are left out ({', '.join(kinds)}). {doubts.MEASURE_AGAIN}"
@@ -99,7 +100,10 @@ def _name_left_out_kinds(finding: Finding, kinds: Sequence[str]) -> Finding:
 
 
 HOST_CAUSES = frozenset(kind for rule in (*STEP_RULES, *RULES) if rule.names_host_work for kind in rule.kinds)
-"""Kinds of findings that say what the device waits for. Beside them "the host sets the pace" says nothing new."""
+"""Kinds of findings that say what the device waits for.
+
+If there is such a finding, "the host sets the pace" says nothing new.
+"""
 
 
 WORTH_MUCH = 0.03
@@ -132,10 +136,9 @@ def _order(finding: Finding, run: Run) -> tuple[int, bool, float, float]:
 
 
 def find_saving_s(finding: Finding, run: Run) -> float:
-    """What a finding's change saves of the step, simulated.
+    """Returns the simulated saving of a finding's change.
 
-    Without a simulation it is the largest possible gain; nothing for faster kernels and collectives while the host sets
-    the pace.
+    Without a simulation it is the largest possible gain, but 0 for faster kernels and collectives in a host-bound step.
     """
     if finding.prediction is not None:
         return finding.prediction.saving_s
@@ -144,5 +147,5 @@ def find_saving_s(finding: Finding, run: Run) -> float:
 
 
 def list_findings_beside(run: Run, lead: Finding | None) -> list[Finding]:
-    """The findings without the one that the first line tells."""
+    """Returns the findings without the one in the first line."""
     return [finding for finding in list_findings(run) if lead is None or finding.kind != lead.kind]

@@ -98,7 +98,7 @@ def find_long_first_step(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def find_busy_step(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports a machine that was busy while modules ran by themselves, if the host's time matters to the step."""
+    """Reports a machine that was busy while modules ran outside the program, if the host's time matters to the step."""
     run, load = evidence.run, find_busiest(evidence.run.modules)
     if load is None or not (runs_on_host(run) or host_sets_pace(run)) or find_disturbed_step(run):
         return
@@ -159,7 +159,7 @@ def _describe_kinds(run: Run, program: Program) -> Iterator[str]:
 
 
 def _describe_level(program: Program) -> str:
-    """Which steps took another time than those around the profile."""
+    """Says which steps took another time than the steps around the profile."""
     begin, end = program.level
     others = [(times, words) for times, words in _list_other_levels(program.step_times_s, begin, end) if times]
     said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
@@ -170,7 +170,7 @@ def _describe_level(program: Program) -> str:
 
 
 def _describe_clock(program: Program) -> str:
-    """How the GPU's clock differed between the steps around the profile and the others; empty if that is unknown."""
+    """Says how the GPU's clock differed between the steps around the profile and the other steps; empty if unknown."""
     begin, end = program.level
     near = [one for one in program.clocks if begin <= one.place < end]
     far = [one for one in program.clocks if one not in near]
@@ -262,8 +262,8 @@ MAIN = 0.5  # share of that difference from which one reason explains it
 def find_collectives(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports collectives, and how much of them other work hides.
 
-    If each of several backward passes of an optimizer's step reduces gradients, the last one alone would do. If there
-    is one reduction, which nothing hides, it can begin earlier in several buckets.
+    If each of several backward passes before an optimizer's step reduces gradients, one reduction in the last pass is
+    enough. If nothing hides a single reduction, several buckets let it begin earlier.
     """
     run = evidence.run
     parts = list_parts(run, COLLECTIVE)
@@ -281,7 +281,7 @@ def find_collectives(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _advise_earlier_start(run: Run, exposed_share: float) -> str:
-    """What makes collectives fewer, or hides them."""
+    """Advises how to have fewer collectives, or how to hide them."""
     reduced = sum(part.calls for part in list_parts(run, COLLECTIVE) if part.label == "AllReduce")
     backward = {module.slug for module in run.modules if module.role == "backward"}
     passes = min((part.calls for part in list_parts(run, GRAPH) if part.graph in backward), default=0.0)
@@ -342,7 +342,7 @@ def find_uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _explain_uneven_ranks(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
-    """Why a rank comes last to the collectives: its host, its device's work, or what the trace does not tell apart."""
+    """Says why a rank is last at the collectives: its host, its device's work, or either if the trace cannot tell."""
     first, last = rank_name(waiting), rank_name(awaited)
     works, idle = units.seconds(compute_work_s(awaited)), units.seconds(find_idle_s(awaited))
     host_s = sum(part.time_s for part in awaited.parts if part.kind == IDLE and part.label != QUEUED)
@@ -361,11 +361,11 @@ def rank_name(rank: RankSteps) -> str:
     return f"process {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
 
 
-# The rule about kernels whose time by themselves says little about the program.
+# The rule about kernels whose time in the graph's own run says little about the program.
 
 
 def find_different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports kernels whose calls in the module's own run are far off those in the program, and what differs."""
+    """Reports kernels whose calls take a very different time in the module's own run, and says what differs."""
     far = [row for row in evidence.rows if is_far_off(compute_alone_ratio(evidence.run, row.kernel))]
     shorter = [row for row in far if (compute_alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
     longer = [row for row in far if row not in shorter]
@@ -384,7 +384,10 @@ def find_different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _explain_difference(rows: Rows, evidence: RunEvidence, how: str) -> str:
-    """What is known to differ. Clocks, other streams and values are not: neither run records them for a kernel."""
+    """Says what is known to differ.
+
+    Clocks, other streams and values are unknown: neither run records them for a kernel.
+    """
     first, peaks = rows[0], evidence.run.peaks
     if are_delayed(evidence.run):
         return "how long each kernel waited for a core was not measured"
@@ -435,7 +438,7 @@ def describe_spots(run: Run, labels: Sequence[str]) -> str:
 
 
 def _time_of(evidence: RunEvidence, *labels: str) -> float:
-    """Seconds of the step with these labels; 0 if they are too few to be reported, or too few for what they rest on."""
+    """Returns the step's seconds with these labels; 0 if they are too few to report, or too few for their evidence."""
     times = sum_idle_by_label(evidence.run)
     time_s = sum(times.get(label, 0.0) for label in labels)
     least = LEAST_SHARE if has_idle_kinds(evidence.run) else UNSURE_SHARE
@@ -449,7 +452,7 @@ def _name_waiting_device(run: Run) -> str:
 def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the idle time in which the program waits for its data loader.
 
-    What only workers have, such as ``prefetch_factor``, is advised if the samples show that workers are waited for.
+    Options of workers, such as ``prefetch_factor``, are advised if the samples show that the program waits for workers.
     """
     run = evidence.run
     time_s = _time_of(evidence, DATA_LOADING)
@@ -525,10 +528,10 @@ def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports functions of the program that the host runs while the device waits, each by itself.
+    """Reports functions of the program that the host runs while the device waits, one finding for each function.
 
-    It holds if samples name the function. What a function calls that is no operator counts as its own, such as a
-    function of NumPy.
+    It holds if samples name the function. Calls that are not operators, such as NumPy functions, count for the function
+    that makes them.
     """
     run = evidence.run
     groups: dict[tuple[str, str], list[Part]] = {}
@@ -550,7 +553,7 @@ def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _describe_places(parts: Sequence[Part]) -> str:
-    """The function of the program, its line, and what it spends most of that time in."""
+    """Names the function of the program, its line, and what takes most of its time."""
     first = parts[0]
     where = first.source.function if first.source is not None else ""
     inside = [part for part in parts if part.function != where]

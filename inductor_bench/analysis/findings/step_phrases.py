@@ -20,8 +20,7 @@ _SOURCES = {
 }
 
 DIFFERENT_KINDS = 0.1
-"""The smallest difference between the times of two kinds of steps that are reported as different, as a share of their
-median."""
+"""Two kinds of steps have different times if they differ by more than this share of their median."""
 
 MUCH_TIME = 0.1
 """Share of the time in steps that ran other calls from which the first line names them."""
@@ -34,8 +33,8 @@ def describe_step(program: Program) -> str:
     """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
 
     Steps that ran other calls are named if they take a large share of the time, as the rollouts of a training do.
-    If the figure comes from some of the timed steps, those at the level of the profiled ones, it says ``17 of 243
-    timed, the others took 14.1 ms``.
+    If the figure comes only from the timed steps that took as long as the profiled steps, it says ``17 of 243 timed,
+    the others took 14.1 ms``.
     """
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
     kinds = f" of {len(found)} kinds" if (found := find_differing_kinds(program)) else ""
@@ -58,7 +57,7 @@ class OtherStepsTime(NamedTuple):
 
 
 def find_long_other_steps(program: Program) -> OtherStepsTime | None:
-    """The other steps if they take much of the time; ``None`` if they do not, or if that is not known."""
+    """Returns the other steps if they take much of the time; ``None`` if they take little or an unknown time."""
     among = max((one.among or 0 for one in program.other_steps), default=0)
     if not among:
         return None
@@ -119,7 +118,7 @@ def format_share(run: Run, seconds: float) -> str:
 def name_line(source: SourceLine | None) -> str:
     """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown.
 
-    If only a function is known, its name stands behind its first line: ``app/train.py:50 main``.
+    If only a function is known, its name follows its first line: ``app/train.py:50 main``.
     """
     if source is None:
         return ""
@@ -133,7 +132,7 @@ def place_words(part: Part) -> str:
 
 
 def name_origins(rows: Rows) -> str:
-    """The layers and lines that most of the time is spent for: `` (head at app/model.py:83)``."""
+    """Returns the layers and lines that take most of the time: `` (head at app/model.py:83)``."""
     layers = dict.fromkeys(_name_layer(layer) for row in rows for layer in row.kernel.origin.layers)
     lines = dict.fromkeys(name_line(line) for row in rows for line in row.kernel.origin.source_lines)
     words = [join_words(list(some), 2) for some in (layers, lines) if some]
@@ -141,6 +140,6 @@ def name_origins(rows: Rows) -> str:
 
 
 def _name_layer(layer: str) -> str:
-    """The last word of a layer's path; with the one before it, if it is a number."""
+    """Returns the last word of a layer's path. If it is a number, the word before it comes with it."""
     words = layer.split(".")
     return ".".join(words[-2:]) if words[-1].isdigit() else words[-1]
