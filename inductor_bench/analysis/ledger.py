@@ -478,16 +478,16 @@ def find_uses(
     *,
     estimate: bool,
 ) -> list[StepUse]:
-    """The use of each of a module's kernels in one step.
+    """Finds the use of each of a module's kernels in one step.
 
     Args:
         slug: the module.
         rows: its kernels.
         parts: the ledger of the step.
         uses: the uses that the trace shows.
-        estimate: whether the trace may lack kernels that ran, as on a CPU. They get their own time times the module's
-            calls. All kernels of the module are then fitted into the time of its part, which holds them one after the
-            other.
+        estimate: whether the trace may lack kernels that ran, as on a CPU. Such kernels get the time of the module's
+            own run, multiplied by the module's calls. All kernels of the module are then scaled to fit into the time of
+            its part, because they run one after the other.
     """
     uses = _add_substitutes(slug, rows, uses)
     own = [part for part in parts if part.graph == slug]
@@ -504,7 +504,10 @@ def find_uses(
 def _add_substitutes(
     slug: str, rows: Sequence[OwnTime], uses: Mapping[tuple[str, KernelIdentity], StepUse]
 ) -> dict[tuple[str, KernelIdentity], StepUse]:
-    """The uses, with those of library kernels that the module's own run did not launch under a kernel that it did."""
+    """Returns the uses.
+
+    A library kernel that the module's own run did not launch counts for a kernel that it launched.
+    """
     found = dict(uses)
     rows = sorted(rows, key=lambda row: -row.time_s)
     known = {row.key for row in rows}
@@ -573,7 +576,7 @@ def _make_host_lane(steps: Steps, works: Sequence[Work], start_s: float, end_s: 
 
 
 def _join_intervals(lane: Sequence[Interval], gap_s: float) -> Iterator[Interval]:
-    """A lane, with neighbours of one kind and label joined where the gap between them is at most ``gap_s``."""
+    """Joins neighbours of one kind and label in a lane if the gap between them is at most ``gap_s``."""
     last: Interval | None = None
     for one in lane:
         alike = last is not None and (last.kind, last.label) == (one.kind, one.label)

@@ -1,4 +1,4 @@
-"""What ``--fail-above`` says of a difference: its whole interval is within the limit, above it, or neither."""
+"""The answer of ``--fail-above``: the whole interval of a difference is within the limit, above it, or neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .statistics import (
 
 @dataclass(frozen=True)
 class Slowdown:
-    """The interval of how much longer a time is, in shares of the time that it is compared with."""
+    """How much longer one time is than another: an interval, in shares of the other time."""
 
     low: float = -math.inf  # negative if it may be shorter; infinite if nothing is known
     high: float = math.inf
@@ -29,7 +29,7 @@ class Slowdown:
 
 
 def compute_slowdown_of_runs(comparison: RunComparison) -> Slowdown:
-    """How much longer B's step is than A's."""
+    """Computes how much longer B's step is than A's."""
     step = comparison.step
     if step.low_s is None or step.high_s is None or not step.a_s:
         return Slowdown()
@@ -38,7 +38,7 @@ def compute_slowdown_of_runs(comparison: RunComparison) -> Slowdown:
 
 
 def compute_slowdown_of_kernels(pair: Pairing) -> Slowdown:
-    """How much longer the second kernel runs than the first; unknown after few pairs."""
+    """Computes how much longer the second kernel runs than the first; unknown if there are few pairs."""
     ratio = pair.ratio
     if ratio is None or ratio.pairs < count_needed_samples(VERDICT_CONFIDENCE):
         return Slowdown()
@@ -47,8 +47,10 @@ def compute_slowdown_of_kernels(pair: Pairing) -> Slowdown:
 
 
 def compute_slowdown_of_proof(found: Verification) -> Slowdown:
-    """How much longer a step is with the configs; unknown after few pairs, if the device does not confirm it, and if no
-    kernel ran a config."""
+    """Computes how much longer a step is with the configs.
+
+    It is unknown if there are few pairs, if the device does not confirm it, and if no kernel ran a config.
+    """
     step, by_steps = found.step if found.pinned else None, found.way == STEPS
     few = step is not None and step.pairs < count_needed_samples(VERDICT_CONFIDENCE)
     if step is None or not step.own_s or (few if by_steps else step.verdict == UNDECIDED):
@@ -58,10 +60,11 @@ def compute_slowdown_of_proof(found: Verification) -> Slowdown:
 
 
 def judge_limit(found: Slowdown, limit: float) -> str:
-    """What a limit, a share, says of a difference: ``slower``, ``undecided``, or nothing if it passes.
+    """Compares a difference with a limit (a share): ``slower``, ``undecided``, or empty if the difference passes.
 
-    It passes if its whole interval is at most the limit, and is slower if its whole interval is above it. A difference
-    that is too small to count is no evidence of either: the interval then reaches at least as far as such a difference.
+    A difference passes if its whole interval is at most the limit, and is ``slower`` if its whole interval is above the
+    limit. A difference that is too small to count proves neither, so the interval is at least as wide as such a
+    difference.
     """
     low, high = found.low, found.high
     if found.effect:
@@ -74,7 +77,7 @@ def describe_limit(found: Slowdown, limit: float) -> str:
     at most the limit``."""
     said, judged = f"Limit of {100 * limit:g}%", judge_limit(found, limit)
     if not math.isfinite(found.low + found.high):
-        return f"{said}: undecided, because nothing that was measured allows a comparison"
+        return f"{said}: undecided, because no measurement allows a comparison"
     interval = f"{_format_signed(found.low)} to {_format_signed(found.high)},"
     if not judged:
         return f"{said}: passed, because the whole interval, {interval} is at most the limit"

@@ -1,6 +1,7 @@
-"""Draws the conclusion of a comparison: the figures of each row, and the row to take.
+"""Computes the result of a comparison of modes: the figures of each row, and the row to choose.
 
-Times are compared in pairs of one round, whose processes ran shortly after each other: a drift of the machine cancels.
+Times are compared in pairs from one round, whose processes ran shortly after each other, so a drift of the machine
+cancels.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from .statistics import EFFECT, judge_ratio
 
 # Confidence intervals over a few processes.
 #
-# A process is one sample: what differs from process to process (the memory layout, the clock, the machine's other work)
-# is common to all of its steps, so that more steps of one process do not make it surer. The logarithms of the
+# A process is one sample. The memory layout, the clock and the machine's other work differ between processes, but all
+# steps of a process share them. So more steps of one process make the result no more certain. The logarithms of the
 # processes' mean steps are taken as normally distributed, and Student's t allows for their small number.
 #
-# Two or three processes say little about their own spread: with two, t is 63.7. There a second interval counts if it
-# is narrower: that of a normal distribution whose standard deviation is :data:`NOISE`, or what the values show if that
-# is more. Both together keep the confidence: nine tenths of what may lie outside are left to Student's t, one to the
-# other. On a CPU that deviation has no bound: 0 to 8 busy programs beside it make a process take up to several times as
-# long.
+# Two or three processes say little about their own spread: with two, t is 63.7. For so few, a second interval counts if
+# it is narrower: that of a normal distribution with the standard deviation :data:`NOISE`, or that of the values if it
+# is larger. The two intervals together keep the confidence: Student's t gets nine tenths of the probability outside,
+# the other interval one tenth. On a CPU that deviation has no bound: 0 to 8 busy programs on the same machine can make
+# a process several times as slow.
 
 
 SHOWN, DECIDING = 0.95, 0.99
@@ -72,8 +73,8 @@ FEW = 3
 """Number of values up to which :data:`NOISE` is used."""
 
 NOISE = 0.4
-"""Largest standard deviation that the logarithms of the steps of equal processes are taken to have. Seen on an H200,
-between two processes each of a decode loop: 0.05 with CUDA graphs, 0.07 to 0.37 if the host sets the pace."""
+"""The largest standard deviation that is assumed for the logarithms of the steps of equal processes. Seen on an H200,
+between two processes each of a decode loop: 0.05 with CUDA graphs, 0.07 to 0.37 if the step is host-bound."""
 
 _MOST_OF_T = {SHOWN: (14.124, 4.553), DECIDING: (70.731, 10.470)}
 """Two-sided quantiles of Student's t for 1 and 2 degrees of freedom, with nine tenths of the probability outside."""
@@ -97,7 +98,7 @@ def compute_geometric_interval(values: Sequence[float], confidence: float, noise
     Args:
         values: positive numbers.
         confidence: ``SHOWN`` or ``DECIDING``.
-        noise: the standard deviation that their logarithms have at most, for few values.
+        noise: the largest standard deviation of their logarithms, which counts for few values.
     """
     count = len(values)
     if count < 2:
@@ -115,8 +116,8 @@ def compute_geometric_interval(values: Sequence[float], confidence: float, noise
 def decide(interval: LogInterval, effect: float = EFFECT) -> str:
     """``faster``, ``slower``, ``same`` or ``undecided``, from the interval of the ratio of a step to another's.
 
-    The first two need an interval that excludes 1 and a mean difference of at least ``effect``; ``same`` needs an
-    interval within ``effect`` of 1.
+    ``faster`` and ``slower`` need an interval that excludes 1 and a mean difference of at least ``effect``. ``same``
+    needs an interval within ``effect`` of 1.
     """
     return judge_ratio(interval.mean, interval.low, interval.high, effect)
 
@@ -126,7 +127,7 @@ DECISIVE_ROUNDS = 2
 
 
 COMPILE_NOISE = 1.5
-"""Ratio of two compile times up to which they count as equal: each is measured once, in an order, on a busy host."""
+"""Two compile times count as equal up to this ratio, because each is measured only once, on a busy host."""
 
 
 ACCEPTED = 0.1
@@ -134,7 +135,7 @@ ACCEPTED = 0.1
 
 
 def conclude(comparison: ModeComparison) -> ModeComparison:
-    """The comparison with the figures of each row and the winner."""
+    """Returns the comparison with the figures of each row and the winner."""
     rows = [replace(row, figures=_compute_figures(row)) for row in comparison.rows]
     usable = [row for row in rows if is_usable(row)]
     fastest = min(usable, key=_compute_step_time, default=None)
@@ -213,7 +214,7 @@ def _compute_ratio(row: ModeRow, other: ModeRow | None) -> StepRatio | None:
 
 
 def _compute_noise(*rows: ModeRow) -> float:
-    """The standard deviation that the logarithms of equal processes have at most; a CPU's load has no bound."""
+    """Returns the largest standard deviation of the logarithms of equal processes. On a CPU it has no bound."""
     on_host = any(find_device(one.device).runs_on_host for row in rows for one in row.processes)
     return math.inf if on_host else NOISE
 
@@ -236,7 +237,7 @@ def has_same_code(row: ModeRow, other: ModeRow) -> bool:
 
 
 def _list_additions_to_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """What acts outside of the generated code: switches, variables, and options of the C++ compiler."""
+    """Lists the settings that act outside the generated code: switches, variables, options of the C++ compiler."""
     options = {item for item in row.settings.options.items() if item[0].startswith("cpp.")}
     return frozenset(row.settings.switches), frozenset({*row.settings.environment.items(), *options})
 
@@ -246,7 +247,10 @@ def _make_code_key(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
 
 
 def _choose_winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
-    """The fastest row, or of those that are not reliably slower the first one with the shortest compilation."""
+    """Returns the fastest row.
+
+    If other rows are not reliably slower, returns the first with the shortest compilation.
+    """
     usable = [row for row in rows if is_usable(row) and len(row.processes) >= DECISIVE_ROUNDS]
     if all(row.settings.mode == EAGER for row in usable) or len(usable) < 2:
         return None
@@ -274,7 +278,7 @@ def _is_faster_than_eager(row: ModeRow) -> bool:
 
 
 def write_lines(settings: ModeSet) -> tuple[str, ...]:
-    """What a user types to have these settings: variables of the environment first, ``torch.compile`` last."""
+    """Returns the lines to type for these settings: environment variables first, ``torch.compile`` last."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in settings.environment.items()]
     newer = {name: Switch(name, "", f"# {name}, which a newer inductor-bench knows") for name in settings.switches}
     switches = [SWITCHES.get(name, newer[name]) for name in settings.switches]

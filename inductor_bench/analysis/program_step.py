@@ -47,7 +47,8 @@ MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
 
 LEAST_LEVEL_S, SLOWER_THAN_PROFILED = 0.1, 1.1
-"""Steps that last less than this in all, and take this many times as long as profiled ones, are not the usual ones."""
+"""Steps are not usual ones if together they last less than this, and each takes this many times as long as profiled
+ones."""
 
 CUT = 0.01
 """Share of the step from which a note says that collectives were shortened."""
@@ -63,8 +64,8 @@ TIED_ENOUGH = 0.995
 
 
 LEAST_REPETITIONS = 3
-"""Least number of repetitions of one call that make a loop; several calls do if they come twice, as in a step of two
-micro-batches."""
+"""Fewest repetitions of a single call that make a loop. Several calls make a loop if they come twice, as in a step of
+two micro-batches."""
 
 LONGEST_UNIT = 64
 """Maximum number of calls in one repetition."""
@@ -82,7 +83,7 @@ class RepeatedCalls(NamedTuple):
 
 
 def fold(graphs: Sequence[int]) -> list[RepeatedCalls]:
-    """The calls of one step as stretches: from each place on, the repetition that covers most calls.
+    """Divides the calls of one step into stretches: at each place begins the repetition that covers most calls.
 
     Args:
         graphs: the number of the graph of each call, in order.
@@ -147,7 +148,7 @@ def _list_calls_between(calls: Sequence[GraphCall], start_s: float, end_s: float
 
 
 def _find_span(works: Iterable[Work]) -> tuple[float, float] | None:
-    """The seconds from the first work's begin to the last one's end, and those in which one of them runs."""
+    """Returns the seconds from the first work's begin to the last work's end, and the seconds with a running work."""
     spans = [Span(work.start_s, work.end_s, 0) for work in works]
     if not spans:
         return None
@@ -191,7 +192,10 @@ def _list_graphs(observed: StepEvidence, evidence: Evidence, files: EvidenceFile
 
 
 def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
-    """A graph. One that the program replays comes with the activities of one run of its module by itself, in order."""
+    """Returns what is known of a graph.
+
+    If the program replays it, that includes the activities of its module's own run.
+    """
     launches: tuple[Activity, ...] = ()
     with suppress(InductorBenchError):
         attributed = files.attributed(module) if module.cuda_graphs else None
@@ -331,7 +335,7 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
 
 
 def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
-    """The steps at a faster level, if the steps around the profile took longer than the profiled ones, and were few."""
+    """Returns the steps at a faster level if the steps around the profile were few and slower than profiled ones."""
     if steps.step_time_s <= SLOWER_THAN_PROFILED * found.window.step_time_s:
         return steps
     level = level_at(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
@@ -346,7 +350,10 @@ def _use_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
 
 
 def _describe_host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:
-    """What the host did, with the cost of looking; also if the samples were too few to divide the idle time."""
+    """Returns what the host did, and what sampling cost.
+
+    The result exists even if samples were too few to divide idle time.
+    """
     samples = observed.steps.samples
     if samples is None or host is None:
         return None
@@ -480,7 +487,7 @@ class DescribedProgram:
 
     program: Program
     processes: tuple[DescribedProcess, ...]
-    leading: DescribedProcess  # the one that sets the pace: the parts, the kernels and the timeline are its
+    leading: DescribedProcess  # the process that the others wait for; the parts, the kernels and the timeline are of it
 
     @property
     def eager(self) -> dict[int, EagerOperators]:
@@ -502,7 +509,7 @@ def add_notes(program: Program, unseen: int, eager: EagerSteps | None) -> Progra
 
 
 def add_work_by_layer(program: Program, leading: DescribedProcess, work: KernelWork) -> Program:
-    """The record whose layers and lines have the work of their kernels."""
+    """Adds the work of the kernels to the layers and lines of the record."""
     if leading.divided is None:
         return program
     slugs = {number: name.slug for number, name in leading.divided.steps.names.items() if name.slug}
@@ -513,8 +520,8 @@ def add_work_by_layer(program: Program, leading: DescribedProcess, work: KernelW
 def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
     """The program's step; ``None`` if no process timed a step.
 
-    The measurement of a module by itself matters only if the program replays it as a CUDA graph, so that the step of
-    other programs is described once.
+    A module's own run matters only if the program replays it as a CUDA graph, so the step of other programs is
+    described once.
     """
     if not any(map(_has_steps, evidence.processes)):
         return None  # what is known of the steps is kept for the next call
@@ -569,7 +576,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
 
 
 def _find_most_used(ranks: Sequence[DescribedProcess]) -> OtherWork | None:
-    """The work of others on the GPU that they used most."""
+    """Returns the work of other programs on the GPU that they used most."""
     found = (find_other_work(one.steps, one.observed.steps.sharing, alone=len(ranks) == 1) for one in ranks)
     return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
 

@@ -1,22 +1,20 @@
 """Predicts which bytes of a program's step come from DRAM and which from the cache, call by call.
 
-The model is a cache that holds the bytes that were touched last, of the program's step in its order. Nothing is
-measured. Its rules:
+The model is a cache that holds the bytes that the step touched last. Nothing is measured. Its rules:
 
-- A call touches its buffers together. What was not touched within the last cache-full of distinct bytes is evicted, the
-  oldest call's buffers first, each of them in proportion.
-- A read of a buffer that is whole in the cache comes from the cache; a read of one that is not there, from DRAM; of a
-  partly evicted buffer, the share that is left comes from the cache.
+- A call touches its buffers together. Bytes that were not touched within the last cache-full of distinct bytes are
+evicted: the oldest call's buffers first, all in proportion.
+- Reads of a buffer come from the cache for the share of the buffer that is still there, and from DRAM for the rest.
 - 60% of a GPU's cache holds distinct bytes (:data:`DEVICE_CACHE`): the L2 of recent NVIDIA GPUs has two halves, and
-  some of what both halves of the multiprocessors read is in both.
+some bytes that all multiprocessors read are in the two halves.
 - A written byte goes to DRAM in the call that writes it, and stays in the cache.
-- The cache of a CPU holds as much as it says, and what is written stays in it (:data:`HOST_CACHE`): a byte reaches DRAM
-  with the call that touches its buffer while the buffer does not fit.
-- The step repeats: the prediction is that of a second step, which finds what the first one left.
+- A CPU's cache holds distinct bytes in its full size, and written bytes stay in it (:data:`HOST_CACHE`). A byte reaches
+DRAM with the call that touches its buffer, as long as the buffer does not fit into the cache.
+- The prediction is for a second step, which begins with the cache that the first step left.
 
 Rules and share are fitted to what Nsight Compute counts on an H200 in a step of ``scripts/programs/blocks.py`` (see
-``scripts/benchmark_dram.py``): 75% of the time of its 30 most expensive kernels is predicted within 20%. With the whole
-cache, and written bytes that wait there for their eviction, it is 4%.
+``scripts/benchmark_dram.py``): 75% of the time of its 30 most expensive kernels is predicted within 20%. If the model
+uses the whole cache, and writes bytes to DRAM only when they are evicted, it is 4%.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from .evidence_files import EvidenceFiles
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How a cache works: the share of it that holds distinct bytes, and whether it keeps what is written."""
+    """How a cache works: the share of it that holds distinct bytes, and whether it keeps written bytes."""
 
     usable: float
     keeps_written: bool = False
@@ -50,7 +48,7 @@ DEVICE_CACHE, HOST_CACHE = CacheRules(0.6), CacheRules(1.0, keeps_written=True)
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The bytes that one call moves from and to DRAM and the cache."""
+    """The bytes that one call reads from and writes to DRAM and the cache."""
 
     dram_read: float = 0.0  # bytes read from DRAM
     cache_read: float = 0.0  # bytes read from the cache
@@ -301,7 +299,7 @@ def predict_dram_shares(
     eager: Mapping[int, int],
     device: str,
 ) -> dict[Hashable, dict[int, float]]:
-    """DRAM's bytes per byte that a call site touches, by its module and its index; see :func:`lay_out_step`.
+    """Predicts the DRAM bytes per byte that a call site touches, by its module and its index; see :func:`lay_out_step`.
 
     ``cache_bytes`` is the size of the device's cache.
     """
@@ -318,9 +316,9 @@ def read_buffers_of(slug: str, files: EvidenceFiles) -> ModuleBuffers:
 def compute_shares_in_step(
     evidence: Evidence, files: EvidenceFiles, peaks: Peaks | None, eager: Mapping[int, EagerOperators]
 ) -> Mapping[Hashable, Mapping[int, float]]:
-    """For each module and each of its call sites: DRAM's bytes per byte that the call touches in the program's step.
+    """Predicts, for each call site of each module, the DRAM bytes per byte that the call touches in the program's step.
 
-    There are none if no step was observed, or the size of the cache is unknown. ``eager`` holds the eager operators
+    Returns nothing if no step was observed, or if the size of the cache is unknown. ``eager`` holds the eager operators
     of a step by the id of its process.
     """
     seen = next((one for one in evidence.processes if one.touches is not None), None)
@@ -328,7 +326,7 @@ def compute_shares_in_step(
         return {}
     buffers = {}
     for module in evidence.modules:
-        with suppress(InductorBenchError):  # its bytes count, but not where they come from
+        with suppress(InductorBenchError):  # the bytes of this call count, but their source is unknown
             buffers[module.slug] = read_buffers_of(module.slug, files)
     between = count_bytes_between(seen.touches, eager.get(seen.steps.pid), peaks)
     return predict_dram_shares(seen.modules, seen.touches, buffers, peaks.cache_bytes, between, seen.steps.device)

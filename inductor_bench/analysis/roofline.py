@@ -62,7 +62,7 @@ class TimedWork:
 
 
 def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> RooflineResult:
-    """Compares a kernel with the peaks of its device. All its calls are taken to be equal.
+    """Compares a kernel with the peaks of its device. All its calls count as equal.
 
     The doubtful cases are decided as follows:
 
@@ -193,7 +193,7 @@ def _multiply(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-# Finds the measured peaks that a run's own kernels exceed, and takes their bounds away from all kernels.
+# Finds measured peaks that a run's own kernels exceed, and removes the bounds of such peaks from all kernels.
 #
 # Such a peak was measured too low, on a busy machine or at a lower clock, so that it bounds no kernel.
 
@@ -202,8 +202,8 @@ BEYOND = 1.1
 """If a kernel's rate exceeds its peak by more than this ratio, the peak is too low."""
 
 BEYOND_TIME = 0.02
-"""The smallest share of all kernels' time that kernels above a peak have to take; less may come from kernels whose work
-was overcounted."""
+"""A peak is too low only if the kernels above it take this share of all kernels' time. A smaller share may come from
+kernels whose work was overcounted."""
 
 Roof = tuple[str, str]
 """A bound, and for ``compute`` the element type of the products; else empty."""
@@ -236,7 +236,7 @@ class KernelRate(NamedTuple):
         return peaks.memory_bandwidth if self.bound == "memory" else None
 
     def beyond(self, peaks: Peaks) -> float:
-        """The ratio of the rate to the measured peak that bounds it; 0 if it is below it, or one of them is unknown."""
+        """Returns the ratio of the rate to its measured peak; 0 if the rate is lower, or a figure is unknown."""
         if self.peak_share is not None or self.bound not in ("compute", "cache"):
             return 0.0
         rate, peak = self.flop_rate if self.bound == "compute" else self.bandwidth, self.find_peak(peaks)
@@ -252,10 +252,10 @@ def describe_rate(module: ModuleRecord, kernel: Kernel) -> KernelRate:
 
 
 def find_refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: float = 0.0) -> frozenset[Roof]:
-    """The roofs that kernels exceed that take at least :data:`BEYOND_TIME` of the time of all.
+    """Finds roofs that kernels exceed, if these kernels take at least :data:`BEYOND_TIME` of the time of all kernels.
 
     Args:
-        rates: of the kernels; those with a share of a peak may be left out.
+        rates: the rates of the kernels; kernels with a share of a peak may be left out.
         peaks: the measured peaks; ``None`` if there are none.
         judged_s: seconds of the kernels that are left out.
     """
@@ -342,7 +342,7 @@ def list_named_work(sharing: GpuSharing | None) -> OtherWork | None:
 
 
 def find_other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool) -> OtherWork | None:
-    """What other programs did on the GPU of a process during its steps; ``None`` if nothing shows that they did.
+    """Returns the work of other programs on a process's GPU during its steps; ``None`` if there is no sign of any.
 
     If the driver does not tell the processes apart, the GPU has to be busy for longer than with this program, by its
     profile, and somebody else has to hold memory on it.
@@ -350,7 +350,7 @@ def find_other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool
     Args:
         steps: the step of the process.
         sharing: what the driver said meanwhile.
-        alone: whether the program has no other process that makes steps, which may share the GPU with it.
+        alone: whether no other process of the program makes steps, which could share the GPU.
     """
     if (named := list_named_work(sharing)) is not None:
         return named

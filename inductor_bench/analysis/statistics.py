@@ -19,7 +19,7 @@ from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Ratio, Sav
 
 CONFIDENCE = 0.95
 VERDICT_CONFIDENCE = 0.995
-"""The confidence of the interval that a verdict uses. It is high, so that a config is rarely called faster than
+"""The confidence of the interval that a verdict uses. It is high, so that the same config is rarely called faster than
 itself."""
 
 EFFECT = 0.01
@@ -163,7 +163,7 @@ class TimedStep:
 
 
 def measure_saving(samples: Sequence[TimedStep]) -> Saving | None:
-    """The saving of neighbouring samples, one of which ran the pins; ``None`` without such a pair.
+    """Measures the saving from pairs of neighbours, one with the pins and one without; ``None`` if there is no pair.
 
     Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels.
     """
@@ -199,7 +199,7 @@ def _pair_samples(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:
 
 
 def _judge(differences: Sequence[float], middle: float, own_s: float, shown_low: float, shown_high: float) -> str:
-    """The verdict by a surer interval than the one that is shown; undecided if the two say different things."""
+    """Judges by an interval of higher confidence than the shown one; undecided if the two intervals disagree."""
     if len(differences) < count_needed_samples(VERDICT_CONFIDENCE):
         return UNDECIDED
     low, high = compute_median_interval(differences, VERDICT_CONFIDENCE)
@@ -214,9 +214,9 @@ def _judge(differences: Sequence[float], middle: float, own_s: float, shown_low:
 def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | None:
     """The saving of whole processes that ran in turn, each with the median of its steps in seconds.
 
-    The interval is the range of the differences. A difference counts if each process with the pins is faster than
-    each without, or slower, and the median is at least :data:`PROCESS_EFFECT` of the step and :data:`SPREADS` times the
-    range of equal processes: of four equal processes, two are faster than the others in one case of three.
+    The interval is the range of the differences. A difference counts if each process with the pins is faster (or
+    slower) than each process without, and the median is at least :data:`PROCESS_EFFECT` of the step and :data:`SPREADS`
+    times the range of equal processes: of four equal processes, two are faster than the others in one case of three.
     """
     differences = [before - after for before, after in zip(own, tuned, strict=False)]
     if not differences:
@@ -240,13 +240,13 @@ SPREADS = 2.0
 """Smallest difference between processes that counts, in ranges of processes that ran the same."""
 
 DEVICE_SHARE = 0.5
-"""The smallest share of a difference between processes that the device's time has to show, too."""
+"""The device's own time must show at least this share of a difference between processes."""
 
 
 def device_confirms(step: Saving, device: Saving | None) -> bool:
     """Whether the device's own time shows a difference of the step that was found between processes.
 
-    Configs of kernels change what the device does. What else differs between two processes is the pace of their hosts.
+    Configs of kernels change the device's work. Other differences between two processes come from their hosts.
     """
     if device is None or step.verdict not in (SAVES, SLOWER):
         return True
@@ -263,7 +263,7 @@ SMALLEST_GROUP = 0.2
 """The smallest share of the steps that forms a group."""
 
 MIDDLE_HALF = 1.0
-"""Width of the middle half of the steps, as a share of their median, from which the median is not the usual step."""
+"""If the middle half of the steps is wider than this share of their median, the median is not the usual step."""
 
 LEAST_STEPS = 5
 """Least number of steps of a level."""
@@ -275,7 +275,7 @@ ROUNDING = 1e-9
 """Relative error of a sum of distances."""
 
 CHANCE = 0.001
-"""The largest probability with which a change of level is not explained by chance."""
+"""A change of level counts if chance explains it with at most this probability."""
 
 
 @dataclass(frozen=True)
@@ -334,8 +334,8 @@ def find_groups(times: Sequence[float]) -> list[list[float]]:
 def find_change(times: Sequence[float]) -> int | None:
     """The place of the step at which the level of step times changes; ``None`` if it does not.
 
-    Pettitt's test (Applied Statistics 28, 1979) compares ranks, so that single long steps do not decide. A level that
-    a straight line describes better drifts, and does not change.
+    Pettitt's test (Applied Statistics 28, 1979) compares ranks, so single long steps do not decide. If a straight line
+    describes the times better, they drift, and the level does not change.
     """
     count = len(times)
     if count < 2 * LEAST_STEPS:

@@ -1,4 +1,4 @@
-"""What each graph, kernel and rank costs in the program's step."""
+"""Computes what each graph, kernel and rank costs in the program's step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..records.base import Category, Failure
 from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
 from ..records.run import COLLECTIVE, GRAPH, IDLE, LAUNCHING, QUEUED, Part, Prediction, Program, RankSteps, Run
 
-# What kernels and graphs cost: in one step of the program if it was observed, else in one iteration of each graph.
+# Costs of kernels and graphs: in one step of the program if it was observed, else in one iteration of each graph.
 #
 # Every table, finding and plot takes its costs from here. Pure functions of a record.
 
 
 HOST_SETS_PACE = 0.1
-"""Share of the step in which the device waits for the host, above which the host determines the step's time."""
+"""A step is host-bound if the device waits for the host for more than this share of the step."""
 
 FAR_OFF = 0.25
 """The smallest difference between a call's time by itself and in the program that is reported, as a share of its time
@@ -25,8 +25,8 @@ in the program."""
 
 
 SLOWED = 1.5
-"""If profiled steps take at most this many times as long as others, the profile also tells how the others divide their
-idle time."""
+"""If profiled steps take at most this many times as long as others, the profile's division of idle time holds for the
+others."""
 
 EQUAL_STEPS = 0.02
 """Smallest difference of a compiled and an eager step, as a share of the compiled one, from which one is faster."""
@@ -40,7 +40,7 @@ class Cost:
     """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
 
     ``repeats`` is how often the program has this cost: 1 for a step, else the calls of the graph.
-    ``saving`` is what the step would save if it ran at its roof, as far as that was simulated.
+    ``saving`` is the simulated saving of the step if the kernel ran at its roof.
     """
 
     calls: float
@@ -73,7 +73,7 @@ class GraphUse:
 
 
 def find_step(run: Run) -> Program | None:
-    """The program whose step is the currency of a run; ``None`` if no step was profiled."""
+    """Returns the program whose step gives the unit of a run's costs; ``None`` if no step was profiled."""
     return run.program if run.program is not None and run.program.parts else None
 
 
@@ -84,7 +84,7 @@ def is_uncompiled(run: Run) -> bool:
 
 
 def is_beside_step(run: Run, failure: Failure) -> bool:
-    """Whether a failure concerns only a module's own run, if the program's step answers what was asked."""
+    """Whether a failure concerns only a module's own run, although the program's step has the answer."""
     return failure.stage == "profile" and failure.kind != "interrupted" and find_step(run) is not None
 
 
@@ -126,7 +126,7 @@ def find_graph_use(run: Run, module: ModuleRecord) -> GraphUse:
 
 
 def list_step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tuple[float, float]:
-    """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` if there is none.
+    """Returns the factors from a kernel's calls and time in an iteration to those in the step; ``(1, 1)`` if none.
 
     Args:
         run: the record.
@@ -187,7 +187,7 @@ def compute_idle_share(run: Run) -> float:
 
 
 def compute_host_idle_share(run: Run) -> float:
-    """The share of the step in which the device waits for the host; between two launched kernels it does not."""
+    """Returns the share of the step in which the device waits for the host, without gaps between launched kernels."""
     program = find_step(run)
     if program is None or not program.step_time_s:
         return 0.0
@@ -204,7 +204,7 @@ def runs_on_host(run: Run) -> bool:
 def replay_limit_s(run: Run, slugs: Collection[str]) -> float:
     """The most that replays of these graphs can save of the step, in seconds.
 
-    The host launches graphs while the device waits for that, or runs their kernels.
+    The host launches graphs while the device waits for the launch, or runs the graphs' kernels.
     """
     labels = sum_idle_by_label(run)
     working_s = sum(part.time_s for part in list_parts(run, GRAPH) if part.graph in slugs)
@@ -217,9 +217,9 @@ def is_shared(run: Run) -> bool:
 
 
 def host_sets_pace(run: Run) -> bool:
-    """Whether the device waits for the host so often that faster kernels do not shorten the step.
+    """Whether the step is host-bound: the device waits for the host, so faster kernels do not shorten the step.
 
-    It is not known of a GPU that others used, too.
+    It is false for a GPU that other programs used as well, because it is not known there.
     """
     if find_step(run) is None or runs_on_host(run) or is_shared(run):
         return False
@@ -242,12 +242,15 @@ WORTH_TUNING = 0.01
 
 
 def is_simulated(run: Run) -> bool:
-    """Whether it is known what faster kernels save of the step."""
+    """Whether a simulation says what faster kernels save of the step."""
     return any(one.saving.step_saving_s is not None for module in run.modules for one in module.kernels)
 
 
 def is_worth_faster_kernels(run: Run) -> bool:
-    """Whether faster generated kernels shorten the step; without a simulation, unless the host sets its pace."""
+    """Whether faster generated kernels shorten the step.
+
+    Without a simulation, they do unless the step is host-bound.
+    """
     program, predicted = find_step(run), find_prediction(run, GENERATED_KERNELS)
     if program is None or predicted is None:
         return not host_sets_pace(run)
@@ -255,13 +258,13 @@ def is_worth_faster_kernels(run: Run) -> bool:
 
 
 def compute_alone_ratio(run: Run, kernel: Kernel) -> float | None:
-    """The time of a call by itself divided by its time in the program; ``None`` if either is unknown."""
+    """Returns a call's time in its graph's own run, divided by its time in the program; ``None`` if unknown."""
     slowdown = kernel.step_slowdown if find_step(run) is not None else None
     return 1 / slowdown if slowdown is not None else None
 
 
 def is_far_off(ratio: float | None) -> bool:
-    """Whether a call by itself takes a time that says little about the program."""
+    """Whether a call's time in its graph's own run is so different that it says little about the program."""
     return ratio is not None and abs(ratio - 1) > FAR_OFF
 
 
@@ -269,8 +272,8 @@ def compute_eager_ratio(program: Program) -> float | None:
     """The time of an eager step divided by that of a compiled one; ``None`` if the program was not run eagerly.
 
     It is exactly 1 if the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
-    of the middle half of the compiled steps, or if the two have different signs: the steps were timed in different
-    runs, a few slow ones decide a mean, and neither can be called faster.
+    of the middle half of the compiled steps, or if the two differences have different signs. The steps were timed in
+    different runs, and a few slow steps change a mean, so neither can be called faster.
     """
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
@@ -296,7 +299,7 @@ def compute_step_spread(program: Program) -> float:
     return (high - low) / middle if middle else 0.0
 
 
-# Which process of a distributed program sets the pace of its step.
+# Finds the slowest process of a distributed program, for which the others wait.
 
 
 EQUAL = 0.02
@@ -304,10 +307,10 @@ EQUAL = 0.02
 
 
 def find_pace_setter(ranks: Sequence[RankSteps]) -> RankSteps:
-    """The rank that the others wait for.
+    """Finds the rank that the others wait for.
 
-    Of the ranks whose steps are as long as the longest, it spends the least time in exposed collectives: in these a
-    rank waits for the last one to arrive. Ranks with a profile come first.
+    Among the ranks whose steps are as long as the longest, it spends the least time in exposed collectives, in which
+    the other ranks wait for it. Ranks with a profile come first.
     """
     profiled = [rank for rank in ranks if rank.parts] or ranks
     longest = max(rank.step_time_s for rank in profiled)
@@ -343,7 +346,7 @@ def find_module_time_s(module: ModuleRecord) -> float:
 
 
 def compute_whole_time_s(run: Run) -> float:
-    """The seconds that shares of the whole refer to: the program's step, else one iteration of each graph."""
+    """Returns the seconds that count as 100%: a step of the program or, without a step, an iteration of each graph."""
     program = find_step(run)
     return program.step_time_s if program else sum(find_module_time_s(module) for module in run.modules)
 

@@ -242,7 +242,7 @@ class StepWindow:
         return (self.bounds[-1] - self.bounds[0]) / self.step_count
 
     def launched(self, time_s: float) -> bool:
-        """Whether the host was within the window at this time."""
+        """Whether the host's time ``time_s`` is within the window."""
         return self.marks[0] <= time_s < self.marks[-1]
 
 

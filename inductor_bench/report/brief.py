@@ -25,10 +25,10 @@ from .document import (
 )
 
 BETWEEN = " | "
-"""What stands between two cells."""
+"""The text between two cells."""
 
 NOTE = "    "
-"""What stands before a note."""
+"""The text before a note."""
 
 COLUMNS = 100
 """The most characters of a line of text; rows and commands stay in one piece."""
@@ -38,8 +38,8 @@ WIDTH = 96
 
 
 MOST_CHARACTERS = 8000
-"""The most characters of a brief form: 2,000 tokens of about four characters. What is longer loses its notes, and then
-its end."""
+"""The largest number of characters of a brief form: 2,000 tokens of about four characters. A longer text loses its
+notes, and then its end."""
 
 CUT = "… more without --brief"
 
@@ -78,7 +78,7 @@ def _render_sentence(block: Sentence) -> Iterator[str]:
 
 
 def _wrap_text(text: str, first: str = "") -> list[str]:
-    """The lines of a text, those after the first one indented as far as its words; no word is cut."""
+    """Wraps a text into lines. Lines after the first are indented to the first line's words; no word is cut."""
     cleaned, after = names.clean(text), " " * len(first)
     return textwrap.wrap(
         cleaned,

@@ -1,4 +1,4 @@
-"""What a comparison of two runs, or of two batches, says: how much slower B is, why, and the kernels that differ."""
+"""The document of a comparison of two runs or batches: how much slower B is, why, and the kernels that differ."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SMALLEST_SHARE = 0.001
 
 
 def make_comparison_document(comparison: RunComparison, view: View) -> Document:
-    """The answer, what differs around the program, the parts of the difference, and the kernels and graphs.
+    """Makes the answer, the differences around the program, the parts of the difference, and the kernels and graphs.
 
     Args:
         comparison: the record.
@@ -254,7 +254,10 @@ def _make_kernel_row(number: int, change: KernelChange, files: Mapping[str, Sour
 
 
 def _name_kernel(change: KernelChange) -> str:
-    """``triton_poi_fused_add_1``, and what becomes of it if that has another name: ``… → 2 kernels``."""
+    """Names a kernel:
+
+    ``triton_poi_fused_add_1``; if its counterpart has another name, names both: ``… → 2 kernels``.
+    """
     first, second = _group(change.a), _group(change.b)
     if not change.a or not change.b or {side.name for side in change.a} == {side.name for side in change.b}:
         return first or second
@@ -329,7 +332,7 @@ HEADER = (
 
 
 def make_comparison_csv(comparison: RunComparison, view: View) -> str:
-    """Renders the step, its parts, which add up to it, and the kernels, which the parts hold, too. SI base units."""
+    """Renders the step, the parts that add up to it, and the kernels, which are also in the parts. SI base units."""
     step = comparison.step
     whole = PartChange(step.a_s, step.b_s, step.delta_s, step.low_s, step.high_s, comparison.verdict, step.currency)
     rows = [_make_part_csv("step", whole), *(_make_part_csv("part", part) for part in comparison.parts)]

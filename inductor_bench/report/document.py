@@ -1,4 +1,4 @@
-"""A document: what one result says, in blocks that the terminal, Markdown and HTML each render in their own way.
+"""A document: the content of a result, in blocks that the terminal, Markdown and HTML render in their own way.
 
 Words and figures are written once, in the blocks. If a format has no room for a block, such as the details of 600
 kernels on a terminal, the block says in ``on`` which formats show it. Texts may have any content: each renderer makes
@@ -15,7 +15,7 @@ from . import names
 
 
 class On(Flag):
-    """The formats that show a block, a column or a note."""
+    """The output formats that show a block, a column or a note."""
 
     TERMINAL = auto()
     MARKDOWN = auto()
@@ -27,13 +27,13 @@ class On(Flag):
 
 
 LEAD, GOOD, BAD, WARN, NOTE = "lead", "good", "bad", "warn", "note"
-"""Tones: the answer, what is better, what is worse or failed, what to look at, and what is only additional."""
+"""Tones: the answer, an improvement, a loss or failure, a warning, and additional information."""
 
 THEME_COLOURS = ("good", "bad", "muted", "interval")
 """Colours that a page draws according to its theme."""
 
 FEW_ROWS = 12
-"""Number of rows up to which a table needs no filter."""
+"""A table of at most this number of rows has no filter."""
 
 FIRST_ROWS, ROWS_SHOWN = 20, 30
 """A table of more than the second number of rows shows the first number of them on a page, until all are asked for."""
@@ -50,13 +50,13 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """What the templates of pages choose its macro by."""
+        """Returns the name by which the templates of pages choose the block's macro."""
         return type(self).__name__
 
 
 @dataclass(frozen=True)
 class Sentence(Block):
-    """A paragraph. What stands in backticks is code."""
+    """A paragraph. Text in backticks is code."""
 
     text: str
     tone: str = ""
@@ -72,14 +72,14 @@ class Item:
     places: tuple[tuple[str, str], ...] = ()  # kernels that it is about: the name, and the anchor of its row
     more: int = 0  # the number of further kernels
     numbers: str = ""  # the kernels by their numbers, for formats without links
-    log: str = ""  # lines that a page shows on demand, and a terminal the last of
+    log: str = ""  # lines that a page shows on demand, and of which a terminal shows the last
     place: str = ""  # the file with the whole log, for a terminal
     on: On = On.EVERYWHERE
-    command: str = ""  # what tries it, for the brief form and to copy from a page
+    command: str = ""  # the command that tries it, for the brief form and to copy from a page
 
     @property
     def numbered(self) -> str:
-        """The text with the numbers of its kernels before the full stop."""
+        """Returns the text with the numbers of its kernels before the full stop."""
         if not self.numbers:
             return self.text
         stop = "." if self.text.endswith(".") else ""
@@ -108,7 +108,7 @@ class Stretch:
     share: float  # its length as a share of the bar's whole
     colour: str
     title: str
-    words: str = ""  # what the pointer shows on it; by default the title and the share
+    words: str = ""  # the text that the pointer shows; by default the title and the share
     left: float | None = None  # if it begins, as a share; ``None`` if it follows the one before
     fill: str = "█"  # its character on a terminal, which tells neighbours apart without colours
 
@@ -123,7 +123,7 @@ class Bar(Block):
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that runs several times within a timeline, and has a row in a table of the page."""
+    """A kernel or another item that runs several times in a timeline, and has a row in a table of the page."""
 
     title: str
     anchor: str  # of its row; empty if it has none
@@ -167,7 +167,10 @@ class Sparkline(Block):
 
 @dataclass(frozen=True)
 class FlameGraph(Block):
-    """Stacks as bars over each other, each as wide as its time. A page shows their words when the pointer rests."""
+    """Stacks as bars over each other, each as wide as its time.
+
+    A page shows the words of a bar if the pointer rests on it.
+    """
 
     levels: tuple[tuple[Stretch, ...], ...]  # from the outermost function; ``left`` and length are shares of the width
     title: str = ""  # what it shows, for who does not see it
@@ -199,7 +202,7 @@ class Cell:
 
 
 Shorten = Callable[[Sequence[str], int], Sequence[str]]
-"""Makes short forms of a column's texts with at most so many columns of a terminal."""
+"""Shortens the texts of a column to the given width in columns of a terminal."""
 
 
 @dataclass(frozen=True)
@@ -219,12 +222,15 @@ class Column:
 
 
 def make_text_column(title: str, **fields: object) -> Column:
-    """A column of words, which a narrow terminal may cut."""
+    """Makes a column of words, which a narrow terminal may cut."""
     return Column(title, **{"right": False, "least": 16, **fields})  # type: ignore[arg-type]
 
 
 def make_kernel_column(title: str, most: int) -> Column:
-    """A column of the names of kernels, which are cut so that they stay different; at ``most`` so long on paper."""
+    """Makes a column of shortened but unique kernel names.
+
+    In Markdown and HTML, a name has at most ``most`` characters.
+    """
     return make_text_column(title, shorten=names.shorten_uniquely, most=most)
 
 
@@ -236,7 +242,7 @@ class Row:
     details: Callable[[], Iterable[Block]] | None = None  # blocks that a page shows below the row on demand
     anchor: str = ""  # the name by which links of the page lead to the row
     tone: str = ""
-    late: bool = False  # a terminal shows it after the others, a page in its place once all rows are asked for
+    late: bool = False  # a terminal shows it after the others, a page in its place if it shows all rows
 
 
 @dataclass(frozen=True)
@@ -247,7 +253,7 @@ class Table(Block):
     rows: Sequence[Row]
     main: int = 0  # the index of the column with the name, which stays in view
     total: Row | None = None  # a last row that stays at the end
-    filter: str = ""  # what a filter looks for, in words; empty for none
+    filter: str = ""  # where a filter searches, in words; empty for no filter
     most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
     cut_on: On = On.SCREEN | On.MARKDOWN
     more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
@@ -307,13 +313,13 @@ class Fold(Block):
 
 @dataclass(frozen=True)
 class Section(Block):
-    """A heading with what stands below it; it is left out if that is nothing."""
+    """A heading with the blocks below it. A section without blocks is left out."""
 
     title: str
     blocks: tuple[Block, ...]
     tone: str = ""
     short: str = ""  # its name in the page's list of sections
-    note: str = ""  # what all that is below it refers to
+    note: str = ""  # what all figures below it refer to
     quiet: bool = False  # whether a terminal leaves the heading out, because the first sentence says as much
     beside: bool = False  # whether a page shows its blocks beside each other
 
@@ -328,7 +334,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Document:
-    """What a report shows, for all formats: a title, lines below it, and blocks."""
+    """The content of a report, for all formats: a title, lines below the title, and blocks."""
 
     title: str
     about: tuple[str, ...] = ()  # lines below the title: the machine, the sides of a comparison
@@ -338,7 +344,7 @@ class Document:
 
 
 def keep_shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
-    """The rows that a format shows with that of the sum, and the number of rows that no row stands for."""
+    """Returns the rows that a format shows, with the row of the sum, and the number of rows that are left out."""
     first = sorted(table.rows, key=lambda row: row.late)
     rows = first[: table.most if table.most and table.cut_on & form else MOST_ROWS]
     left = max(table.every, len(table.rows)) - len(rows)
@@ -348,12 +354,12 @@ def keep_shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
 
 
 def keep_shown_blocks(blocks: Iterable[Block], form: On) -> list[Block]:
-    """The blocks that a format shows, without sections and tables in which it shows nothing."""
+    """Returns the blocks that a format shows, without sections and tables that are empty in this format."""
     return [block for block in blocks if block.on & form and not is_empty(block, form)]
 
 
 def is_empty(block: object, form: On) -> bool:
-    """Whether a format has nothing to show of a block."""
+    """Whether a block is empty in a format."""
     if isinstance(block, Section | Fold):
         return not keep_shown_blocks(block.blocks, form)
     if isinstance(block, Items | Commands | Answers):
@@ -374,5 +380,5 @@ def make_notes(*texts: str, on: On = On.EVERYWHERE, whole: bool = False) -> tupl
 
 
 def hide_in_brief(section: Section) -> Section:
-    """The section, which the brief form leaves out."""
+    """Returns the section, marked so that the brief form leaves it out."""
     return replace(section, on=section.on & ~On.BRIEF)

@@ -1,4 +1,4 @@
-"""What a document says, as a record, so that programs read the words of the screen."""
+"""Turns a document into a record, so that programs can read the words of the screen."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LEVELS = {WARN: ADVICE, BAD: CAUTION, GOOD: FINE}
 
 
 def summarise_document(document: Document, folder: str = "") -> Summary:
-    """The first line, the entries of lists and the commands of a document, those that a terminal shows."""
+    """Returns the first line, the list entries and the commands that a terminal shows of a document."""
     blocks = list(_find_blocks(document.blocks, ""))
     leads = [block.text for _, block in blocks if isinstance(block, Sentence) and block.tone == LEAD]
     return Summary(
@@ -81,7 +81,7 @@ Named = TypeVar("Named", SummaryPart, SummaryFinding, SummaryCommand)
 
 
 def make_ids_unique(rows: Iterable[Named]) -> Iterator[Named]:
-    """The rows, of which the second with the same id gets ``-2``, and so on."""
+    """Makes the ids of rows unique: the second row with the same id gets ``-2``, and so on."""
     known: set[str] = set()
     for row in rows:
         name, number = row.id, 1
@@ -117,7 +117,7 @@ def name_schema_file(kind: type) -> str:
 
 
 def write_summarised_json(result: Any, summary: Summary, *, brief: bool = False) -> str:
-    """A result as JSON text with its schema and what the screen says; if ``brief`` only that, in few characters."""
+    """Writes a result as JSON text with its schema and the screen's words; if ``brief``, only the words, shortened."""
     if brief:
         return write_json(make_brief_data(summary), indent=None)
     return write_json({"schema": name_schema(type(result)), "summary": encode(summary), **encode(result)})
@@ -136,13 +136,13 @@ DIGITS = 4
 """The significant digits of a figure of the brief form."""
 
 LEAST_ROWS = {"kernels": 5, "parts": 5, "applied": 10, "failures": 3, "findings": 3}
-"""The rows of each list that the brief form keeps while another list has more. The first lists are cut first."""
+"""The number of rows of each list that stay as long as another list has more. Lists are cut in this order."""
 
 
 def make_brief_data(
     summary: Summary, most: int = MOST_CHARACTERS, encoded: Callable[[Summary], Any] = encode
 ) -> dict[str, Any]:
-    """What the screen says as JSON data of at most ``most`` characters; ``left_out`` counts the rows that it lacks.
+    """Makes JSON data of the screen's words with at most ``most`` characters; ``left_out`` counts the rows left out.
 
     Only the headline, the folder and the commands are never cut.
 

@@ -1,4 +1,4 @@
-"""What ``kernel`` says of edited kernels: the file that was written, the verdict of a check, commands."""
+"""The documents of ``kernel`` for edited kernels: the written file, the verdict of a check, and commands."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from .formats import DEFAULT_VIEW, View, make_formats
 _SAID = {"same": "takes as long as the original", "undecided": "may be faster or slower than the original"}
 
 PROOF_TIMES_S, LONGER = (1, 3, 10, 30, 60, 120, 300, 600, 1800), 10
-"""The seconds of a longer proof are the first ones that are this many times those of the last proof."""
+"""A longer proof takes the first of these times that is at least this many times as long as the last proof."""
 
 LEAST_LONGER = 2
-"""A proof that takes less than this many times as long as the last one is not worth a command."""
+"""A proof must take at least this many times as long as the last one to be suggested."""
 
 FIRST_LONGER_S = 60
 """The seconds of a check after one without ``--proof-time``."""
 
 
 def find_longer_time(last_s: float) -> int:
-    """The seconds of a longer proof or check, by those of the last one; for a long one, the longest time."""
+    """Returns the seconds of the next longer proof or check after ``last_s``; at most the longest time."""
     return next((one for one in PROOF_TIMES_S if one >= LONGER * last_s), PROOF_TIMES_S[-1])
 
 
 def list_longer_options(request: ApplyRequest | KernelRequest, longer_s: float, limit: float | None) -> list[str]:
-    """The options of the same command with so many seconds, and with the limit of the slowdown that was asked for."""
+    """Returns the options to repeat the command with ``longer_s`` seconds of measuring. The slowdown limit stays."""
     options = list_option_words(replace(request, proof_s=float(longer_s)))
     return [*options, *([] if limit is None else ["--fail-above", f"{100 * limit:g}%"])]
 
 
 def format_speedup(ratio: float) -> str:
-    """How often the original's time holds the edited kernel's, by the ratio of their times: ``1.34x``."""
+    """Formats how many times as fast as the original the edited kernel is, from the ratio of their times: ``1.34x``."""
     return f"{1 / ratio:.2f}x" if ratio else "?"
 
 
 def format_speedup_of(ratio: Ratio) -> str:
-    """How often the original's time holds the edited kernel's: ``1.34x (1.30x to 1.40x in 20 pairs)``."""
+    """Formats how many times as fast as the original the edited kernel is: ``1.34x (1.30x to 1.40x in 20 pairs)``."""
     middle, low, high = map(format_speedup, (ratio.median, ratio.high, ratio.low))
     return f"{middle} ({low} to {high} in {plural(ratio.pairs, 'pair')})"
 
@@ -56,7 +56,7 @@ def format_speedup_of(ratio: Ratio) -> str:
 def describe_pair(pair: Pairing) -> str:
     """``1.34x (1.30x to 1.40x in 20 pairs): 0.200 ms → 0.149 ms a call, saves …``; empty if both were not timed.
 
-    The saving is of pairs: if the difference of both medians has another sign, the words say so.
+    The saving comes from pairs. If the difference of the two medians has another sign, the words say so.
     """
     ratio, first_s, second_s = pair.ratio, pair.first_s, pair.second_s
     if ratio is None or first_s is None or second_s is None:
@@ -164,16 +164,16 @@ def _describe_error(check: EditCheck) -> str:
 
 
 def _after_check(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[str, str]]:
-    """What proves a right edit in the program of its RUN; nothing for one that is slower, or that nobody changed."""
+    """Yields the command that proves a right edit in its RUN's program; nothing for a slower or unchanged kernel."""
     if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
         options = ("--kernel", shlex.quote(verdict.file), "--verify")
         command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
-        yield command, "runs the program with the edited kernel and without it, and says what it saves of a step"
+        yield command, "runs the program with and without the edited kernel, and says what the kernel saves of a step"
     yield from _list_longer_checks(verdict, limit)
 
 
 def _list_longer_checks(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[str, str]]:
-    """The same check with more pairs, if they may decide it; nothing otherwise."""
+    """Yields the command of the same check with more pairs, if they may decide it; nothing otherwise."""
     request = verdict.request
     if verdict.verdict != UNDECIDED or verdict.doubt or request is None:
         return

@@ -39,7 +39,7 @@ def write_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _make_column_safe(cells: Sequence[object]) -> Sequence[object]:
-    """The cells of a column, most of which need no change: all together they are asked for it."""
+    """Makes the cells of a column safe. Most columns need no change, so all cells are checked at once."""
     if _NUMBERS.issuperset(map(type, cells)):
         return cells
     texts = [cell for cell in cells if isinstance(cell, str)]
@@ -131,14 +131,14 @@ class Formats(Generic[Result]):
         )
 
     def extended_by(self, other: Formats[Any]) -> Formats[Any]:
-        """These formats and the further ones of another kind of result: the choices of an option for both."""
+        """Adds the formats of another kind of result, for an option that applies to the two kinds."""
         further = (row for row in other.rows if row.name not in self.names)
         return Formats((*self.rows, *further), self.about)
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """A format that each result with a document has, because a function writes it from the document alone."""
+    """A format of each result with a document: a function writes it from the document alone."""
 
     name: str  # as in :class:`Format`
     text: Callable[[Document], str]  # writes the document
@@ -146,7 +146,7 @@ class TextFormat:
     is_data: bool = False  # whether programs read it: it may leave out sentences and lists
 
     def of(self, document: Callable[[Result, View], Document]) -> Format[Result]:
-        """The format of the results of which this function makes documents."""
+        """Makes the format for results from which ``document`` makes documents."""
         return Format(self.name, lambda one, view: self.text(document(one, view)), self.shows, is_data=self.is_data)
 
 
@@ -173,7 +173,7 @@ def make_formats(
 
     Args:
         document: makes the document.
-        page: makes the document for the page, if that has more than the others.
+        page: makes the document for the page, if the page shows more than the other formats.
         json: renders JSON; by default the record with the summary.
         of_record: the record of the result, if that holds more.
         summary: makes the summary; by default that of the document.

@@ -48,7 +48,7 @@ MOST_SAID = 5
 
 
 def render_page(document: Document) -> str:
-    """Renders a document as a page. What stands before the first heading comes before the list of headings."""
+    """Renders a document as a page. Blocks before the first heading come before the list of headings."""
     blocks = keep_shown_blocks(document.blocks, On.PAGE)
     opening = list(itertools.takewhile(lambda block: not isinstance(block, Section), blocks))
     headings = [block for block in blocks if isinstance(block, Section)]
@@ -105,7 +105,7 @@ def _place_columns(table: Table) -> list[int]:
 
 
 def _render_rows(table: Table) -> Sequence[Row]:
-    """The rows that a page shows, without that of the sum."""
+    """Returns the rows that a page shows, without the row of the sum."""
     rows, _ = keep_shown_rows(table, On.PAGE)
     return rows[:-1] if table.total else rows
 
@@ -120,13 +120,13 @@ def _render_texts(table: Table) -> Sequence[Sequence[str]]:
 
 
 def _count_left_out_rows(table: Table) -> str:
-    """What to say of rows that the table does not have."""
+    """Says how many rows the table leaves out."""
     _, left = keep_shown_rows(table, On.PAGE)
     return f"and {left:,} more {table.more}".rstrip() if left else ""
 
 
 def write_css_colour(colour: str) -> str:
-    """The colour as the page names it: some follow its theme."""
+    """Returns the colour as the page names it. Some colours follow the page's theme."""
     name = "idle" if colour == palette.IDLE else colour
     return f"var(--{name})" if name in ("idle", *THEME_COLOURS) else colour
 
@@ -140,7 +140,7 @@ def _render_words(one: Stretch) -> str:
 
 
 def _render_prose(text: str) -> markupsafe.Markup:
-    """One line, in which what stands in backticks is code."""
+    """Renders one line. Text in backticks becomes code."""
     pieces = [markupsafe.escape(piece) for piece in names.clean(text).split("`")]
     if len(pieces) % 2 == 0:
         return markupsafe.escape("`").join(pieces)
@@ -155,7 +155,7 @@ def _make_breakable(text: str) -> markupsafe.Markup:
 
 
 def _describe_lane(stretches: Sequence[Stretch]) -> str:
-    """The longest stretches of a lane, for who does not see it."""
+    """Describes the longest stretches of a lane, for readers who do not see the picture."""
     longest = sorted(stretches, key=lambda one: -one.share)[:MOST_SAID]
     more = len(stretches) - len(longest)
     return ", ".join([*map(_render_words, longest), *([f"and {more:,} more"] if more else [])])

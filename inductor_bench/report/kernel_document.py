@@ -1,4 +1,4 @@
-"""What ``kernel`` says of measured, tuned and compared files: times, shares of peak, verdicts, commands."""
+"""The documents of ``kernel`` for measured, tuned and compared files: times, shares of peak, verdicts, commands."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MOST_OF_MANY = 6
 MOST_STALLS = 3  # largest number of stall reasons in the line
 LEAST_STALL = 0.03  # smallest share of the warps' time of a stall reason in the line
 MOST = 0.75
-"""The smallest share of a difference that is called most of the difference."""
+"""A part counts as most of the difference if it is at least this share of the difference."""
 
 VERDICT_TONES = {"faster": GOOD, "slower": BAD, "undecided": WARN}
 LEGEND = (
@@ -213,7 +213,7 @@ def _list_next_commands(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
         check = " --check" if won and won[0].checked is not None else ""
-        command, why = f"python {shlex.quote(str(saved[0]))}{check}", "runs the winner by itself"
+        command, why = f"python {shlex.quote(str(saved[0]))}{check}", "runs only the winner"
     elif won and won[0].tuning is not None and any("idle" in note for note in won[0].tuning.notes):
         command, why = _retune(won[0]), "retunes again, on an idle machine"
     elif won:
@@ -355,7 +355,7 @@ def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Bl
 
 
 def make_compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Document:
-    """Which of two kernels is faster, and by its code or its config; both rows; whether they compute the same."""
+    """Says which of two kernels is faster, whether code or config is the reason, and whether they compute the same."""
     pair = _make_names_distinct(comparison.first, comparison.second)
     verdict = comparison.as_they_stand.verdict
     said = {"same": "takes as long", "undecided": "may be faster or slower"}.get(verdict, f"is {verdict}")

@@ -1,4 +1,4 @@
-"""What a comparison of modes says."""
+"""The document of a comparison of modes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ LEGEND = {
 
 
 def describe_processes(comparison: ModeComparison, titles: Collection[str]) -> str:
-    """How many processes and steps were timed, and what the columns mean that are shown."""
+    """Says how many processes and steps were timed, and what the shown columns mean."""
     counts = [len(row.processes) for row in comparison.rows if row.processes]
     if not counts:
         return ""
@@ -96,7 +96,7 @@ def describe_machine(comparison: ModeComparison) -> str:
 
 
 def write_advice(comparison: ModeComparison) -> str:
-    """The sentence at the top: the row to take, and how sure that is."""
+    """Writes the sentence at the top: the row to choose, and how certain that is."""
     winner = comparison.winner
     if winner is None:
         return _explain_no_advice(comparison)
@@ -135,7 +135,7 @@ def _describe_equals(winner: ModeWinner) -> str:
 
 
 def _explain_choice(chosen: ModeRow, fastest: ModeRow) -> str:
-    """Why a row is advised that measured no faster than another."""
+    """Says why a row is advised although another row measured faster."""
     if chosen.settings.mode == EAGER:
         return "compiles nothing"
     ours, theirs = (row.figures.compile_time_s if row.figures else None for row in (chosen, fastest))
@@ -197,7 +197,7 @@ def group_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
 
 
 def list_notes(comparison: ModeComparison) -> Iterator[str]:
-    """What limits the figures, and what each mode really did."""
+    """Yields what limits the figures, and what each mode really did."""
     measured = [row for row in comparison.rows if row.processes]
     if not measured:
         return
@@ -313,7 +313,7 @@ MOST_BREAKS = 5
 
 
 def make_modes_document(comparison: ModeComparison, view: View) -> Document:
-    """The advice, what to type, the rows, failures and notes."""
+    """Makes the advice, the lines to type, the rows, failures and notes."""
     failures = [
         Item(f"{join_words(named)}: {failure.message}", NOTE if failure.kind == NOT_TIMED else BAD, failure.hint)
         for failure, named in group_failures(comparison.rows).items()
@@ -445,7 +445,7 @@ def _format_agreement(figures: ModeFigures) -> Cell:
 
 
 def _make_step_bar(row: ModeRow, longest: float) -> Bar | None:
-    """The step from 0, and over its end the interval of the mean."""
+    """Makes a bar from 0 to the step's time, with the interval of the mean over its end."""
     figures = row.figures
     if figures is None or not longest:
         return None

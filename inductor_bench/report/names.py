@@ -13,7 +13,7 @@ from ..records.run import Run
 
 ELLIPSIS = "…"
 MOST_CHARACTERS = 4096
-"""Number of characters of a kernel's name that are read. Names of C++ templates reach half of it."""
+"""Only this number of characters of a kernel's name is read. Names of C++ templates have up to half of it."""
 MOST_FOLDERS = 64
 
 _ESCAPE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
@@ -129,7 +129,7 @@ def label(text: str, width: int) -> str:
     """Shortens a graph's label to at most ``width`` columns.
 
     The method ``forward`` goes first, because nearly every module has one. Then the name of the function is cut in the
-    middle, because the rank before it and the role behind it tell graphs of one function apart. The end goes last.
+    middle, because the rank before it and the role after it distinguish the graphs of one function. The end goes last.
     """
     text = clean(text)
     if cells(text) <= width:

@@ -1,4 +1,4 @@
-"""What a search for faster settings says."""
+"""The document of a search for faster settings."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ STEP_COLOUR = palette.GRAPHS[1]
 
 
 def make_optimization_document(found: Optimization, view: View) -> Document:
-    """The answer, the waterfall, what each setting saves, what was tried in vain, what was not tried and why."""
+    """Makes the answer, the waterfall, each setting's saving, and the settings without success or without a trial."""
     winner = found.winner
     written = (
         f"{view.folder}/   {' · '.join(['report.html', 'optimization.json', *found.files])}" if view.folder else ""
@@ -155,7 +155,7 @@ def write_headline(found: Optimization) -> str:
 
 
 def _explain_nothing_timed(found: Optimization) -> str:
-    """That no setting was timed, and why."""
+    """Says that no setting was timed, and why."""
     if not found.is_complete:
         return "nothing was tried yet"
     if any(trial.late for trial in found.trials):
@@ -209,10 +209,10 @@ def _make_waterfall_row(title: str, time_s: float, before_s: float, longest: flo
 
 
 HINTS = {
-    "by itself": "what it saves of the step by itself, measured in fresh processes, with its 99.9% interval",
+    "by itself": "what this setting alone saves of the step, measured in fresh processes, with its 99.9% interval",
     "taken out": "how much longer a step takes if only this setting is taken out of the result",
-    "numbers": "what it may change in the numbers; outputs and gradients were compared",
-    "compile": "seconds in which its own graphs were first compiled, with the caches of the search",
+    "numbers": "how it may change the numbers; outputs and gradients were compared",
+    "compile": "seconds of the first compilation of its own graphs, with the caches of the search",
     "memory": "the most that torch allocated in its steps",
 }
 """What a column means."""
@@ -277,7 +277,7 @@ def _list_details(row: MenuRow) -> Iterator[Block]:
 
 
 def describe_gain(gain: MeasuredGain) -> str:
-    """A saving with what it comes from."""
+    """Describes a saving with the measurements behind it."""
     return (
         f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, "
         f"{format_exact_percent(gain.share)} saved, "
@@ -287,7 +287,7 @@ def describe_gain(gain: MeasuredGain) -> str:
 
 
 def list_facts(found: Optimization) -> Iterator[tuple[str, str]]:
-    """What the result costs, and what was compared."""
+    """Yields what the result costs, and what was compared."""
     winner = found.winner
     if winner is not None:
         if winner.alone is not None:
@@ -312,7 +312,7 @@ def list_facts(found: Optimization) -> Iterator[tuple[str, str]]:
 def list_search_facts(found: Optimization) -> str:
     """How long the search took, in how many processes, and how much of their time they compiled.
 
-    Both times are in seconds if the limit was not given in whole minutes.
+    The two times are in seconds if the limit was not given in whole minutes.
     """
     gpus = len({trial.gpu for trial in found.trials if trial.gpu})
     on = f" on {gpus} GPUs" if gpus > 1 else ""
@@ -327,14 +327,14 @@ def list_search_facts(found: Optimization) -> str:
 
 
 def make_tried_table(found: Optimization) -> Table:
-    """The rows that ran and are no part of the result."""
+    """Makes a table of the rows that ran and are not part of the result."""
     rows = [row for row in found.tried if row.state != KEPT]
     rows.sort(key=lambda row: -_find_shown_share(row))
     tones = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN, UNDECIDED: WARN}
     return Table(
         (
             make_text_column("setting"),
-            Column("saves", hint="by itself; if it was not proven, the saving in the ranking"),
+            Column("saves", hint="of this setting alone; if it was not proven, the saving in the ranking"),
             Column("", right=False),
             make_text_column("why", wraps=True, least=24),
         ),
@@ -380,7 +380,7 @@ def _count_absent(rows: Sequence[MenuRow]) -> Iterator[Item]:
 
 
 def list_untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:
-    """Rows that were not tried, by their reason."""
+    """Yields the rows that were not tried, by reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         reasons.setdefault(row.reason, []).append(row.title)
@@ -389,7 +389,7 @@ def list_untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:
 
 
 def list_suggested_items(found: Optimization) -> Iterator[Item]:
-    """What is only named."""
+    """Yields the changes that are only suggested."""
     for row in found.rows:
         if row.state == SUGGESTED:
             most = f", at most {units.percent(row.bound)} of the step" if row.bound is not None else ""
@@ -409,7 +409,7 @@ def list_notes(found: Optimization) -> Iterator[str]:
     if found.winner is not None and (busy := find_load(found)) is not None:
         yield load_words(busy)
     for trial in found.trials:
-        if trial.failure is not None and trial.purpose != WARMING:  # it cost nothing but time
+        if trial.failure is not None and trial.purpose != WARMING:  # it only cost time
             yield f"{trial.name}: {trial.failure.message}"
     compared = [check for trial in found.trials for one in trial.variants for check in one.checks]
     if found.tried and not any(check.is_compared for check in compared):
@@ -417,7 +417,7 @@ def list_notes(found: Optimization) -> Iterator[str]:
 
 
 def _note_other_step(found: Optimization) -> Iterator[str]:
-    """That the step here is another than that of the breakdown, from which rows have their bounds."""
+    """Says if the step here differs from the breakdown's step, from which the bounds of rows come."""
     run_s, here_s = found.step_time_s, found.step_s
     many = max(here_s, run_s) / min(here_s, run_s) if min(here_s, run_s) > 0 else 1.0
     if many > OTHER_STEP:
@@ -459,13 +459,13 @@ def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tup
 
 
 def _estimate_minutes_until_confirmed(found: Optimization) -> int:
-    """The time limit that is enough for whole runs of the result, and for little else."""
+    """Estimates the minutes that are enough for whole runs of the result, and for little else."""
     missing_s = found.winner.missing_s or 0.0 if found.winner is not None else 0.0
     return math.ceil(max(found.spent_s + MISSING * missing_s, found.budget_s + 1) / 60)
 
 
 def _open_rows(found: Optimization) -> list[MenuRow]:
-    """The rows of which another measurement may say something else."""
+    """Returns the rows for which another measurement may have another result."""
     return [row for row in found.rows if row.state in (UNDECIDED, FAILED)]
 
 

@@ -1,4 +1,4 @@
-"""What the verbs say whose answer is little more than a table: doctor, extract, query and modes of a list."""
+"""The documents of the commands whose answer is mostly a table: doctor, extract, query, and modes of a list."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def make_doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Docume
 
 
 def describe_diagnosis(report: Diagnosis) -> str:
-    """What keeps the tool from measuring, in one sentence."""
+    """Says in one sentence what keeps the tool from measuring."""
     missing = [check.name for check in report.checks if check.status == "missing"]
     if missing:
         return f"Missing: {', '.join(missing)}."
@@ -459,7 +459,7 @@ NOTHING = "nothing"
 
 
 def make_models_document(found: ModesByModel, view: View) -> Document:
-    """Which modes to take for which models, what to type for each, and a row for each model."""
+    """Makes the advice of a mode for each model, the lines to type, and a row for each model."""
     rows = [_make_model_cells(model) for model in found.models]
     titles = [title for title in MODEL_TITLES if any(row[title].text for row in rows)]
     columns = tuple(
@@ -493,7 +493,7 @@ def make_models_document(found: ModesByModel, view: View) -> Document:
 
 
 def chosen_settings(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
-    """Each advised setting with its models and the lines to type; then the models without advice."""
+    """Yields each advised setting with its models and the lines to type; then the models without advice."""
     models: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for model in found.models:
         winner = model.comparison.winner if model.comparison else None
@@ -504,7 +504,7 @@ def chosen_settings(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple
 
 
 def describe_advice(name: str, models: Sequence[str]) -> str:
-    """What to do with the models that have one advice: ``Take default for resnet50``."""
+    """Says what to do with models that have the same advice: ``Take default for resnet50``."""
     said = {EAGER: "Leave uncompiled:", UNDECIDED: "Undecided:", NOTHING: "Without advice:"}
     return f"{said.get(name, f'Take {name} for')} {join_words(list(models))}"
 
@@ -534,7 +534,7 @@ def _make_model_row(model: ModelModes, cells: Mapping[str, Cell], titles: Sequen
 
 
 def list_problems(found: ModesByModel) -> Iterator[str]:
-    """What went wrong, and what is undecided."""
+    """Yields what failed, and what is undecided."""
     for model in found.models:
         if model.failure is not None:
             yield f"{model.name}: {model.failure.message}"

@@ -104,13 +104,13 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
 
 
 def render_text(document: Document, columns: int) -> str:
-    """A document as plain text for a terminal of so many columns."""
+    """Renders a document as plain text for a terminal of ``columns`` columns."""
     lines = ("".join(word.text for word in line).rstrip() for line in render_lines(document, columns))
     return "".join(f"{line}\n" for line in lines)
 
 
 def render_lines(document: Document, columns: int) -> Iterator[Line]:
-    """The lines of a document; on a very wide terminal they use 120 columns, if the document does not ask for more."""
+    """Yields the lines of a document. On a wider terminal they use 120 columns, unless the document asks for more."""
     width = max(columns, NARROWEST) if document.wide else min(max(columns, NARROWEST), WIDEST)
     yield from _render_head(document, width)
     blocks = keep_shown_blocks(document.blocks, On.TERMINAL)
@@ -258,7 +258,7 @@ def draw_bar_with_words(stretches: Iterable[Stretch], room: int) -> Line:
 
 
 def _cut_short(line: Line, room: int) -> Line:
-    """The words and bars of parts with ``…`` behind them, in the place of the last bar if there is no other room."""
+    """Adds ``…`` after the words and bars of parts; if there is no room, ``…`` replaces the last bar."""
     bars = [place for place, word in enumerate(line) if place % 2 and word.text]
     if room < len(MORE_PARTS) and bars:
         room += len(line[bars[-1]].text)
@@ -267,7 +267,7 @@ def _cut_short(line: Line, room: int) -> Line:
 
 
 def _render_bar(block: Bar, width: int) -> Iterator[Line]:
-    """One bar of ``width`` columns. The columns of a part are its share, rounded without a rest."""
+    """Draws one bar of ``width`` columns. Shares are rounded to columns so that they fill the bar exactly."""
     line: Line = []
     start, done = 0.0, 0
     for one in block.stretches:
@@ -377,7 +377,7 @@ def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tup
 
 
 def _is_parts(bar: Bar | None) -> bool:
-    """Whether a bar consists of parts that follow each other, which can be said in words."""
+    """Whether a bar consists of parts that follow each other, so that words can replace it."""
     return bar is not None and all(one.left is None for one in bar.stretches)
 
 

@@ -1,4 +1,4 @@
-"""Before and after as a waterfall: each change begins where the one above it ends."""
+"""Draws before and after as a waterfall: each change begins where the previous change ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AROUND = 0.25
 
 
 class Fall(NamedTuple):
-    """A change of a time: seconds, negative if it is saved, and whether it is known to be no chance."""
+    """A change of a time: its seconds (negative for a saving), and whether it is known not to be chance."""
 
     label: str
     delta_s: float
@@ -29,7 +29,7 @@ def plot_waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tupl
 
     Args:
         before: its name and seconds.
-        falls: the changes in the order of the rows. What they leave of the difference gets a row of its own.
+        falls: the changes in the order of the rows. The rest of the difference gets a row of its own.
         after: its name and seconds.
     """
     rest_s = after[1] - before[1] - sum(fall.delta_s for fall in falls)
@@ -48,7 +48,7 @@ def plot_waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tupl
         rows.append(_make_row(label, format_signed(delta_s), abs(delta_s), colour, left_s, axis_s, begin_s))
     rows.append(_make_row(after[0], units.seconds(after[1]), after[1], WHOLE, begin_s, axis_s, begin_s))
     axis = f"The bars begin at {units.seconds(begin_s)}; " if begin_s else ""
-    said = f"{axis}grey: may be chance, or is not measured by itself."
+    said = f"{axis}grey: may be chance, or was not measured alone."
     yield Table(
         (make_text_column("from before to after"), Column("time"), make_text_column("change")), rows, on=On.PAGE
     )

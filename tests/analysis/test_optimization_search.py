@@ -686,7 +686,7 @@ def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared(
     search = searched(trainer(0), rows, 250.0, ahead=CompileAhead(0, 40.0))
     row = next(row for row in search.rows if row.slug == "cudagraphs")
     assert search.winner is None and row.state == UNPROVEN and row.proven is not None
-    assert row.reason.startswith("it is faster by itself, but it changes the order of sums,")
+    assert row.reason.startswith("alone it is faster, but it changes the order of sums,")
     search = searched(trainer(0), rows, 300.0, ahead=CompileAhead(0, 40.0))
     assert search.winner is not None and search.winner.from_start == SHARED_CACHES
 

@@ -235,19 +235,19 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     broken = decode(Verification, encode(replace(FOUND, outputs=_summarise([moved]))))  # as a record keeps it
     assert any("infinities or NaN" in words for words in describe_details(broken))
     seeds = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 2))
-    assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs, too" in " ".join(
+    assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs as well" in " ".join(
         describe_details(seeds)
     )
     both = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 1, 12))
     assert (
-        "; 1 more differs between two calls without the configs, too; 12 more differ by no more than if the "
+        "; 1 more differs between two calls without the configs as well; 12 more differ by no more than if the "
         "inputs are rounded differently" in " ".join(describe_details(both))
     )
     nothing = list(describe_details(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 3))))
     assert "Outputs in the program cannot be compared: of 3 tensors, 3 differ between two calls" in " ".join(nothing)
     assert not any("agree" in words for words in nothing)
     either = " ".join(describe_details(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
-    assert "of 3 tensors, 1 differs between two calls without the configs, too, and 2 differ by no more than" in either
+    assert "of 3 tensors, 1 differs between two calls without the configs as well, and 2 differ by no more than" in either
     equal = replace(FOUND, outputs=PinnedOutputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in describe_details(equal))
 

@@ -1,4 +1,5 @@
-"""Which settings may make a program faster, what is tried in which order, and what the samples prove.
+"""Decides which settings may make a program faster, in which order to try them, and what the samples prove.
 
-It may import what ``analysis`` may. ``judging`` and ``search`` are pure: they know trials, and start nothing.
+It may import what ``analysis`` may. ``judging`` and ``search`` are pure: they read the results of trials, and start no
+process.
 """

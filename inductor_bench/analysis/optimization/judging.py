@@ -1,9 +1,9 @@
 """Judges what a change saves, from the steps of several processes in which it ran in turn with the original.
 
-Two things make a step differ that the change did not cause. Within a process steps scatter; the exact interval of the
-median of paired turns says by how much. Between processes a callable lies at another place in memory, or meets another
-clock; what a placebo shows, the original compiled once more, is a sample of that. A gain counts if both intervals
-exclude zero, and if every process shows it, larger than its own placebo's difference.
+A step can differ for two reasons that are not the change. First, steps scatter within a process; the exact interval of
+the median of paired turns says by how much. Second, a callable has another memory address or another clock in each
+process. The placebo (the original, compiled once more) gives samples of that difference. A gain counts if both
+intervals exclude zero, and if every process shows a gain larger than the difference of its own placebo.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from ..statistics import STEP_EFFECT, compute_median_interval, count_needed_samp
 from .trial_plans import list_prefixes, name_of
 
 CONFIDENCE = 0.999
-"""The confidence of the interval of a claim, over all times that it may be judged together."""
+"""The confidence of the interval of a claim, for all judgements of the claim together."""
 
 LOOKS = 3
 """How often a claim may be judged: after two, four and six processes."""
 
 LEAST_PAIRS = count_needed_samples(1 - (1 - CONFIDENCE) / LOOKS)
-"""The number of pairs of turns without which nothing is decided."""
+"""The smallest number of pairs of turns for a decision."""
 
 MOST_LOG = math.log(10.0)
 """The largest logarithm that an end of an interval has: a tenth of the step, or ten times as much."""
 
 CLEAR = 0.003
-"""The smallest share of a step that a change has to save in the ranking to be measured again."""
+"""A change is measured again if it saves at least this share of a step in the ranking."""
 
 CLEAR_ALONE = 0.01
 """The smallest share for a change that ran in a separate process: processes differ more than the steps of one
@@ -56,7 +56,10 @@ process."""
 
 
 class VariantTurn(NamedTuple):
-    """Timed steps of one variant that follow each other: a single sample, because what disturbs one disturbs all."""
+    """Consecutive timed steps of one variant.
+
+    They are one sample, because a disturbance of one step disturbs them all.
+    """
 
     place: float  # the middle of its places
     time_s: float  # the mean of its steps
@@ -77,7 +80,7 @@ def split_into_turns(variant: TrialVariant) -> list[VariantTurn]:
 def pair_logarithms(variant: TrialVariant, base: TrialVariant) -> list[float]:
     """For each turn of a variant and the nearest turn of another one, the logarithm of the ratio of their times.
 
-    A turn is in one pair only, so that pairs are independent; a drift and a change of the clock cancel.
+    Each turn is in one pair only, so pairs are independent. A drift, or a change of the clock, cancels.
     """
     found, begin, others = [], 0, split_into_turns(base)
     for turn in split_into_turns(variant):
@@ -99,7 +102,7 @@ def _compute_distance(one: VariantTurn, other: VariantTurn) -> float:
 
 @dataclass(frozen=True)
 class ProcessGain:
-    """What one process says: the median logarithm of the ratio of the steps, and that of its placebo."""
+    """The result of one process: the median logarithm of the ratio of the steps, for the change and for its placebo."""
 
     log: float
     logs: tuple[float, ...]
@@ -108,7 +111,7 @@ class ProcessGain:
 
 
 def process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> list[ProcessGain]:
-    """What each process says of a variant in which it took turns with another one."""
+    """Returns the result of each process in which a variant took turns with another variant."""
     found = []
     for trial in trials:
         variant, other = trial.variant(slug), trial.variant(base)
@@ -147,13 +150,13 @@ class Scatter:
     freedom: int
 
     def reach(self, processes: float, confidence: float) -> float:
-        """Half the width of the interval of a mean over so many processes; infinite if nothing is known."""
+        """Returns half the width of the interval of a mean over ``processes`` processes; infinite if unknown."""
         if not self.freedom:
             return math.inf
         return compute_student_quantile(self.freedom, confidence) * math.sqrt(self.variance / processes)
 
     def with_values(self, values: Iterable[float], freedom: int) -> Scatter:
-        """The scatter with further differences from what was expected, and their degrees of freedom."""
+        """Returns the scatter with further differences from expected values, and their degrees of freedom."""
         if freedom < 1:
             return self
         total = self.variance * self.freedom + math.fsum(value * value for value in values)
@@ -161,7 +164,7 @@ class Scatter:
 
 
 def estimate_scatter(trials: Sequence[Trial], groups: Iterable[Sequence[float]] = ()) -> Scatter:
-    """The scatter between processes, from the placebos of these trials and from values that should be equal.
+    """Estimates the scatter between processes, from the placebos of these trials and from values that should be equal.
 
     Args:
         trials: the trials in which variants took turns; a placebo's true ratio is 1.
@@ -205,7 +208,7 @@ def compute_student_probability(bound: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
-# Processes that say nothing of the others.
+# Processes that are not comparable with the others.
 
 
 OTHER_LEVEL = math.log(1.1)
@@ -213,13 +216,12 @@ OTHER_LEVEL = math.log(1.1)
 ratio. If the host is 20% slower in one of five processes, a change that relieves the host saves twice as much there."""
 
 FEW_LEVELS = 1 / 3
-"""The largest share of processes at other levels that are left out as exceptions. If there are more, all count."""
+"""Processes at other levels are left out if they are at most this share of the processes. Otherwise all count."""
 
 
 def keep_usual_level(trials: Iterable[Trial], every: Iterable[Trial]) -> list[Trial]:
-    """The processes in which the original takes about as long as in most processes on their device.
-
-    What the variants take does not count. A process without the original is at no other level.
+    """Keeps the processes in which the original takes about as long as in most processes on the same device. Times of
+    variants do not count. A process without the original stays.
     """
     levels: defaultdict[str, list[float]] = defaultdict(list)
     for one in every:
@@ -255,16 +257,16 @@ def judge(
     noise: Sequence[Trial] = (),
     others: Iterable[str] = (),
 ) -> MeasuredGain | None:
-    """What a variant saves against another one that ran in the same processes; ``None`` if no process had both.
+    """Judges what a variant saves against another variant of the same processes; ``None`` if no process had the two.
 
     Args:
-        trials: fresh processes, from which nothing was chosen before. Those that are not at the usual level of all
-            processes of the search do not count.
+        trials: fresh processes, from which nothing was chosen before. Processes that are not at the usual level of the
+            search do not count.
         slug: the variant.
         base: the variant that it is compared with.
         noise: all processes of the search that had a placebo, for the scatter between processes; the trials by
             themselves if there are none.
-        others: further variants in these trials, of which what each process says tells of the scatter, too.
+        others: further variants in these trials, which also show the scatter between processes.
     """
     noise = noise or trials
     trials, noise = (keep_usual_level(some, noise) for some in (trials, noise))
@@ -287,7 +289,7 @@ def judge(
 
 
 def _beats(gain: ProcessGain, middle: float) -> bool:
-    """Whether a process shows the difference, too, and shows more than its placebo does."""
+    """Whether a process shows the same difference, and a larger one than its placebo."""
     return gain.log * middle > 0 and abs(gain.log) > abs(gain.placebo or 0.0)
 
 
@@ -354,7 +356,7 @@ class GpuProcesses(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The number of processes of each that would say as much."""
+        """Returns the number of processes of each variant that would be as certain."""
         return 1 / (1 / len(self.before) + 1 / len(self.after))
 
     @property
@@ -370,11 +372,11 @@ class GpuProcesses(NamedTuple):
 def judge_alone(
     trials: Sequence[Trial], slug: str, base: str = ORIGINAL, noise: Sequence[Trial] = ()
 ) -> MeasuredGain | None:
-    """What a variant saves whose processes ran in turn with those of another one; ``None`` without both on one GPU.
+    """Judges a variant whose processes ran in turn with another variant's; ``None`` if no GPU ran the two.
 
-    A process is one sample, and is compared with those of its GPU. Those of equal settings say how much processes
-    differ, also those of ``noise``. Beside the interval each process with the change has to be faster than each
-    without, or slower.
+    A process is one sample, and is compared with those of its GPU. Processes with equal settings, and those of
+    ``noise``, show how much processes differ. A verdict also needs that each process with the change is faster (or
+    slower) than each process without it.
     """
     befores, afters = process_medians(trials, base), process_medians(trials, slug)
     sides = [GpuProcesses(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
@@ -399,7 +401,7 @@ SWEEPS = 50
 
 
 def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
-    """The scatter of processes, each the sum of its GPU's level, of what its settings do, and of chance."""
+    """Estimates the scatter of processes. A process is the sum of its GPU's level, its settings' effect, and chance."""
     scatter = Scatter(0.0, 0)
     for trials in parts:
         names = {one.slug for trial in trials if not trial.alternates for one in trial.variants}
@@ -410,7 +412,7 @@ def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
 
 
 def _remove_levels(values: Sequence[tuple[str, str, float]]) -> tuple[list[float], int]:
-    """What is left without the levels of GPUs and of settings, and its degrees of freedom."""
+    """Subtracts the levels of GPUs and of settings. Returns the rest and its degrees of freedom."""
     gpus, names = {gpu: 0.0 for gpu, _, _ in values}, {name: 0.0 for _, name, _ in values}
     for _ in range(SWEEPS):
         for gpu in gpus:
@@ -422,7 +424,7 @@ def _remove_levels(values: Sequence[tuple[str, str, float]]) -> tuple[list[float
 
 
 def _count_islands(values: Sequence[tuple[str, str, float]]) -> int:
-    """The number of sets of GPUs that no settings join."""
+    """Counts the groups of GPUs that have no settings in common."""
     islands: list[set[str]] = []
     for name in {name for _, name, _ in values}:
         joined = {gpu for gpu, other, _ in values if other == name}
@@ -431,7 +433,7 @@ def _count_islands(values: Sequence[tuple[str, str, float]]) -> int:
     return len(islands)
 
 
-# What trials needed, and why they failed.
+# The time and memory that trials needed, and why they failed.
 
 
 MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
@@ -443,19 +445,19 @@ def lacks_memory(failure: str) -> bool:
 
 
 def describe_difference(check: VariantCheck) -> str:
-    """Where the numbers of a variant differ, and by how much."""
+    """Says where the numbers of a variant differ, and by how much."""
     where = f" of {check.where}" if check.where else ""
     said = check.reason or f"the difference{where} is {check.worst:.3g} times the tolerance"
     return f"{check.graph}: {said}" if check.graph else said
 
 
 def find_failed_variant(trial: Trial) -> TrialVariant:
-    """What stands for a variant of which a process says nothing."""
+    """Makes an entry for a variant about which a process reported nothing."""
     return TrialVariant("", failure=trial.failure.message if trial.failure else "its steps were not timed")
 
 
 def compute_original_step_s(trials: Iterable[Trial]) -> float | None:
-    """The original's step in seconds, the median over processes of their medians; ``None`` if it was never timed."""
+    """Returns the original's step in seconds: the median of the processes' medians; ``None`` if it was never timed."""
     timed = (trial.variant(ORIGINAL) for trial in trials)
     middles = [statistics.median(one.times_s) for one in timed if one is not None and one.times_s]
     return statistics.median(middles) if middles else None
@@ -472,7 +474,7 @@ def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | No
 def make_waterfall(
     trials: Sequence[Trial], slugs: Sequence[str], gain: MeasuredGain, noise: Sequence[Trial]
 ) -> Iterator[tuple[str, float]]:
-    """The step after each of these rows was added to those before it."""
+    """Yields the step after each of these rows was added to the rows before it."""
     for part in list_prefixes(slugs):
         found = judge(trials, name_of(part), noise=noise)
         if found is not None:
@@ -483,7 +485,7 @@ def make_waterfall(
 
 
 def seems_faster(gain: MeasuredGain | None, *, alternated: bool) -> bool:
-    """Whether a ranked change may be faster: more than its placebo, and more than what is too small to matter."""
+    """Whether a ranked change may be faster: by more than its placebo, and by enough to matter."""
     if gain is None:
         return False
     return gain.share >= max(CLEAR if alternated else CLEAR_ALONE, gain.placebo)
@@ -508,10 +510,10 @@ LATE = 0.05
 
 
 def describe_digest_difference(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
-    """How the gradients and losses of a process with the changes leave the band of those without; empty if they do not.
+    """Says how gradients and losses of a process with the changes leave the band of the others; empty if they do not.
 
     The band of an early step reaches from the smallest to the largest value of the original's processes, and beyond
-    them by as much as they lie apart, or by :data:`TOLERATED` if that is more.
+    them by their distance, or by :data:`TOLERATED` if that is larger.
 
     Args:
         originals: the digests of processes without the changes.
@@ -543,7 +545,7 @@ def _describe_early_difference(what: str, values: Mapping[int, float], others: S
 
 
 def _describe_late_difference(values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
-    """Whether the mean of the losses after the early steps differs."""
+    """Says whether the mean of the losses after the early steps differs."""
     steps = sorted(set(values).intersection(*map(set, others)))[EARLY:]
     if len(steps) < EARLY:
         return ""
@@ -573,7 +575,7 @@ def _is_inside(value: float, others: Sequence[float]) -> bool:
 
 
 def _describe_parameter_difference(original: StepDigest, changed: StepDigest) -> str:
-    """Whether a parameter that had gradients in the first step has none, or the other way round."""
+    """Says whether a parameter has gradients in the first step of one process and none in the other."""
     if len(original.sums) != len(changed.sums):
         return ""
     pairs = enumerate(zip(changed.sums, original.sums, strict=True))

@@ -1,7 +1,8 @@
 """The menu: which settings may make a program faster, how much each can save at most, and why some are not tried.
 
-A row of ``menu_entries`` is one change that can be made from outside of the program. :func:`make_menu` asks a RUN what
-each row can save. A row that can save less than :data:`LEAST_SHARE` of the step is not tried, and says so.
+A row of ``menu_entries`` is one change that needs no edit of the program. :func:`make_menu` asks a RUN what
+each row can save. A row that can save less than :data:`LEAST_SHARE` of the step is not tried, and gives this as its
+reason.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FUNCTIONS = "functions"
 """The group of the rows that compile functions."""
 
 MOST_FUNCTIONS = 3
-"""The most functions of a program that are compiled, each a row."""
+"""The largest number of a program's functions that are compiled; each is a row."""
 
 OWN = "own"
 """The group of the rows that the user adds."""
@@ -106,7 +107,7 @@ def _make_row(
 
 
 def _explain_no_effect(entry: MenuEntry, options: Mapping[str, str] | None) -> str:
-    """Why a row would change nothing in this torch."""
+    """Says why a row would change nothing in this version of torch."""
     asked = [one for one in entry.settings if one.kind == INDUCTOR]
     if options is None or not asked:
         return ""
@@ -172,17 +173,17 @@ def _own_row(number: int, setting: ProgramSetting) -> MenuRow:
     return MenuRow(f"own-{number}", setting.words, (setting,), OWN, SUMS, alternates, "what you asked for")
 
 
-# What can only be named: a line of the program, or a promise about it that no tool can check.
+# Changes that are only suggested: a line of the program, or a promise about it that no tool can check.
 
 
 LINES = {
     "synchronisations": "read the device's results later",
     "eager-operators": "compile these lines, too",
     "gradient-copies": "gradients as views of the buckets (gradient_as_bucket_view=True)",
-    "replay-inputs": "inputs of CUDA graphs that stay in place",
+    "replay-inputs": "inputs of CUDA graphs with constant addresses",
     "decomposed-attention": "attention in one kernel (torch.nn.functional.scaled_dot_product_attention)",
 }
-"""What to do by the kind of a finding whose change is a line of the program."""
+"""What to do for each kind of finding whose change is a line of the program."""
 
 
 def _list_suggestions(facts: StepFacts) -> Iterator[MenuRow]:

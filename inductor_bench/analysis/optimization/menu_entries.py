@@ -1,4 +1,4 @@
-"""The table of settings that may make a program faster, each with what bounds its saving and how it may fail."""
+"""The table of settings that may make a program faster. Each has a bound of its saving, and the ways it can fail."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ class MenuEntry:
     title: str
     settings: tuple[ProgramSetting, ...]
     group: str  # for ``--allow`` and ``--deny``
-    numbers: str  # what it may change in the numbers
+    numbers: str  # how it may change the numbers
     why: str  # what it may shorten
     bound: Bound  # the largest share of the step that it can save; ``None`` if nothing bounds it
-    obstacle: Obstacle = _bound_by_nothing  # why it is nothing for a program; empty if it may be something
+    obstacle: Obstacle = _bound_by_nothing  # why it cannot help a program; empty if it may help
     fails: str = ""
     source: str = ""
 
@@ -146,7 +146,7 @@ def _hinted(slug: str, title: str, option: str, fails: str) -> MenuEntry:
         _set(DYNAMO, **{option: True}),
         "graph-breaks",
         SUMS,
-        "a graph break, and what runs uncompiled because of it",
+        "a graph break, and the code that runs uncompiled because of it",
         lambda facts: None,
         _needs_hint(option),
         fails,
@@ -232,7 +232,8 @@ MENU = (
         "waits for the host's launches",
         lambda facts: facts.replaying,
         _needs_no_replay,
-        "with gradient accumulation, outputs that outlive a step, and inputs that move",
+        "with gradient accumulation, outputs that are used after the step, and inputs whose address changes between "
+        "steps",
         "https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
     ),
     MenuEntry(
@@ -256,7 +257,7 @@ MENU = (
         "the optimizer's launches",
         lambda facts: facts.optimizer,
         _needs_optimizer,
-        "it needs as much more memory as the parameters take",
+        "it needs additional memory of the size of the parameters",
         "https://docs.pytorch.org/docs/stable/optim.html",
     ),
     MenuEntry(
@@ -299,7 +300,7 @@ MENU = (
         "matrix products that are far from their limit",
         _bound_by_kernels(*PRODUCTS),
         _needs_graphs,
-        "compilation takes minutes; a choice by noise can be slower (pytorch #179246)",
+        "compilation takes minutes; because of noise, autotuning can choose a slower kernel (pytorch #179246)",
         CONFIGS,
     ),
     MenuEntry(

@@ -1,12 +1,13 @@
-"""Decides which processes of a program are run to find the settings that make it faster, and what they prove.
+"""Decides which processes to run to find the settings that make a program faster, and what the processes prove.
 
-First all rows of the menu are ranked. What seems faster gets fresh processes: a claim never rests on samples by which
-it was chosen. What is proven is combined, and each setting is taken out of the combination once: it stays if that makes
-the step longer. In the end new processes run the program with what is left, as the user would.
+First all rows of the menu are ranked. Rows that seem faster are measured in fresh processes, because the samples that
+chose a row cannot prove it. Proven rows are combined. Then each setting is removed from the combination once, and stays
+if the step is longer without it. In the end new processes run the program with the remaining settings, as the user
+would.
 
-The search starts nothing: it is a generator that asks for a round of trials, which may run at once on several devices,
-and is sent what they measured, in the order in which it asked. The same answers lead to the same questions, so that a
-search that was interrupted goes on from its trials.
+The search starts nothing: it is a generator that yields a round of trials, which may run on several devices at once,
+and receives their results in the same order. The same results lead to the same next trials, so an interrupted search
+continues from its trials.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ from .trial_plans import (
 )
 
 MOST_FINALISTS = 6
-"""The most rows that are proven; the ranking chooses them."""
+"""The largest number of rows that are proven; the ranking chooses them."""
 
 FIRST_ROWS, PROMISING, SLOW_S = 2, 0.1, 15.0
-"""Before all others, so many rows are ranked and proven if each is expected to save this share of the step. It is one
-row if a variant compiles for so many seconds or longer."""
+"""The first number of rows are ranked and proven before all others if each is expected to save the given share of the
+step. It is only one row if a variant compiles for at least the given seconds."""
 
 CLEARLY = 0.1
-"""The share that a row has to save in the ranking to be proven at once, before others are ranked."""
+"""A row that saves at least this share in the ranking is proven at once, before other rows are ranked."""
 
 NO_TIME = "no time was left for it; give a longer --budget"
 NO_TIME_FOR = (
@@ -148,7 +149,10 @@ class OptimizationSearch(SearchRounds):
     # Ranking.
 
     def _screen(self, slugs: Sequence[str], *, goes_on: bool) -> Questions:
-        """Ranks rows that take turns. What clearly saves much is proven at once, if the ranking goes on after it."""
+        """Ranks rows that take turns.
+
+        A row that clearly saves much is proven at once, if the ranking continues after it.
+        """
         waiting, again = list(slugs), list[list[str]]()
         while waiting or again:
             repeated, again = again[: self._lanes], again[self._lanes :]
@@ -164,7 +168,7 @@ class OptimizationSearch(SearchRounds):
                 yield from self._prove(self._clear_rows(), 1, CLEAR_S)
 
     def _next_groups(self, waiting: Sequence[str]) -> list[list[str]]:
-        """The rows that are ranked next, by device: first few that promise much, then as many as there is time for."""
+        """Returns the rows to rank next, by device: first a few that promise much, then as many as the time allows."""
         best = waiting[: FIRST_ROWS * self._lanes]
         promising = sum(compute_expected_share(self._rows[slug]) >= PROMISING for slug in best)
         if not self.trials and promising:
@@ -231,7 +235,7 @@ class OptimizationSearch(SearchRounds):
         return [row for row in found if self._rows[row.slug].state == UNPROVEN]
 
     def _screen_again(self, trial: Trial, group: list[str]) -> list[list[str]]:
-        """Notes what became of the rows of a process; returns those that have to run once more, by process."""
+        """Notes the result of each row of a process. Returns the rows that have to run once more, by process."""
         missing = self._note_screened(trial, group)
         if trial.late:
             for slug in missing:
@@ -247,7 +251,7 @@ class OptimizationSearch(SearchRounds):
         return []
 
     def _note_screened(self, trial: Trial, group: Sequence[str]) -> list[str]:
-        """Notes what became of each row; returns those that have to run once more."""
+        """Notes the result of each row. Returns the rows that have to run once more."""
         missing = []
         for slug in group:
             found = trial.variant(slug)
@@ -303,7 +307,7 @@ class OptimizationSearch(SearchRounds):
     # Proofs from fresh processes.
 
     def _prove(self, slugs: Sequence[str], looks: int = LOOKS, timed_s: float = PROVEN_S) -> Questions:
-        """Looks at rows up to so many times; at each of them :data:`LOOKS` times at most, in all."""
+        """Measures rows up to ``looks`` times, but each row at most :data:`LOOKS` times in the whole search."""
         for look in range(looks):
             slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN and not self._is_decided(slug)]
             slugs = [slug for slug in slugs if self._looks[slug] < LOOKS]
@@ -329,7 +333,7 @@ class OptimizationSearch(SearchRounds):
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
     def _fitting(self, slugs: Sequence[str], timed_s: float) -> Sequence[str]:
-        """The first rows whose proof, and combination with what is proven, there is time for.
+        """Returns the first rows for which there is time: for their proof and their combination with the proven rows.
 
         Before anything is proven the last processes of a single row may end after the time. After that, there has to be
         time left for whole runs of the result.
@@ -343,17 +347,17 @@ class OptimizationSearch(SearchRounds):
         return ()
 
     def _again_s(self, slugs: Sequence[str], jobs: Sequence[Sequence[str]]) -> float:
-        """Seconds of another look at rows, and of what follows if they are proven."""
+        """Returns the seconds to measure rows once more, and to do what follows if they are proven."""
         looking_s = self._rounds(len(jobs)) * self._turns_s(jobs[0], cached=True)
         return looking_s + self._combination_s(slugs) + self._first_runs_s([ORIGINAL, name_of(slugs)], cold=False)
 
     def _jobs(self, slugs: Sequence[str]) -> list[list[str]]:
-        """The processes of a look: two with each row, or more if there are more devices; devices share the rows."""
+        """Returns the processes that measure rows once: two with each row, or more if there are more devices."""
         parts = min(max(1, self._lanes // 2), len(slugs))
         return [list(slugs[part::parts]) for part in range(parts)] * max(2, self._lanes // max(1, parts))
 
     def _prove_once(self, jobs: list[list[str]], timed_s: float) -> Questions:
-        """Runs these processes; what a variant took with it that ended a process runs once more without it."""
+        """Runs these processes. If a variant ends its process, the other variants run once more without it."""
         while jobs:
             now, jobs = jobs[: self._lanes], jobs[self._lanes :]
             now = [[slug for slug in job if self._rows[slug].state == UNPROVEN] for job in now]
@@ -377,7 +381,7 @@ class OptimizationSearch(SearchRounds):
         return judge(trials, slug, ORIGINAL, self.trials, sorted(names))
 
     def _at_other_levels(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Those of some processes that prove rows and do not count."""
+        """Returns the processes that were to prove rows but are at another level, and so do not count."""
         usual = {one.name for one in keep_usual_level(trials, self.trials)}
         return [one for one in trials if one.purpose == PROVE and one.name not in usual]
 
@@ -418,7 +422,7 @@ class OptimizationSearch(SearchRounds):
     # The combination.
 
     def _without_conflicts(self, proven: Sequence[str]) -> list[str]:
-        """The rows, the best first, without those that set what a better one sets that is proven."""
+        """Returns the rows, the best first, without rows that set the same thing as a better proven row."""
         kept: list[str] = []
         for slug in sorted(proven, key=lambda slug: -compute_proven_share(self._rows[slug])):
             sure = (one for one in kept if is_faster(self._rows[one].proven))
@@ -433,7 +437,7 @@ class OptimizationSearch(SearchRounds):
         self._set(slug, state=REDUNDANT, reason=f"it excludes {better.title}, which saves more")
 
     def _conclude(self, kept: list[str]) -> Questions:
-        """Combines what is proven, and makes whole runs of the result, until no setting has to go."""
+        """Combines the proven rows, and makes whole runs of the result, until no setting has to be removed."""
         while kept:
             for slug in kept:
                 self._set(slug, reason=NOT_RUN)
@@ -485,7 +489,7 @@ class OptimizationSearch(SearchRounds):
     def _drop(
         self, slugs: list[str], owns: Mapping[str, MeasuredGain | None], trials: Sequence[Trial], full: str
     ) -> list[str]:
-        """Takes out the row that the combination needs least."""
+        """Removes the row that the combination needs least."""
         weakest = min(slugs, key=lambda slug: is_needed(owns[slug], self._rows[slug]))
         others = " and ".join(self._rows[slug].title for slug in slugs if slug != weakest)
         failed = next((found.failure for trial in trials if (found := trial.variant(full)) and found.failure), "")

@@ -1,4 +1,4 @@
-"""What searches have found: one in words, and those of a batch counted, by the settings that help. Pure functions."""
+"""The results of searches: one search in words, and the searches of a batch by setting. Pure functions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NO_INTERVAL = -1
 """If the lower end of an interval is at or below this share of the step, the saving has too few samples."""
 
 DIFFERING = 0.1
-"""If processes with equal settings differ by more than this, the mean of their steps is no step of the program."""
+"""If processes with equal settings differ by more than this, the mean of their steps says little about the program."""
 
 
 def describe_result(found: Optimization) -> str:
-    """What a result saves in whole runs, as the user runs it, and by the proof: the smaller saving first.
+    """Says what a result saves in whole runs, as the user runs it, and in the proof: the smaller saving first.
 
-    Each has its own interval. A result without whole runs has the proof alone. The proof comes first, too, if the
-    processes of the whole runs differ widely. Empty if there is no result.
+    Each has its own interval. A result without whole runs has only the proof. If the processes of the whole runs differ
+    widely, the proof comes first as well. Empty if there is no result.
     """
     winner = found.winner
     if winner is None:
@@ -65,7 +65,7 @@ def is_alternating(found: Optimization) -> bool:
 
 
 def format_interval(gain: MeasuredGain) -> str:
-    """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
+    """Formats the interval of a saving: ``99.9% interval 18.6 to 20.1%``; or says that there are too few processes."""
     if gain.low <= NO_INTERVAL:
         return f"{count_processes(gain.processes)}, too few for an interval"
     return f"99.9% interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
@@ -95,7 +95,7 @@ def count_processes(count: int) -> str:
 
 
 def write_program_command(found: Optimization) -> str:
-    """The program of a search as it is typed, without secrets."""
+    """Returns the command of a search's program as one types it, without secrets."""
     return list_program_words(found.request) or shlex.join(["python", found.target, *found.request.arguments])
 
 
@@ -120,7 +120,7 @@ class SettingSummary:
     title: str  # what it is, in words
     group: str  # its name for ``--allow`` and ``--deny``
     tried: tuple[str, ...]  # the models in which it ran
-    helps: tuple[tuple[str, MeasuredGain], ...]  # those that it makes faster by itself, proven, with what it saves
+    helps: tuple[tuple[str, MeasuredGain], ...]  # models that this setting alone makes faster, proven, with the saving
     kept: int  # the number of those whose final settings include it
     unproven: int  # the number of models in which the time was too short to decide
     saved: tuple[float, ...]  # what it saves in each model in which its numbers agree and its steps were timed
@@ -180,12 +180,12 @@ def _summarize(rows: Sequence[tuple[str, MenuRow]]) -> SettingSummary:
 
 
 def _is_helpful(row: MenuRow) -> bool:
-    """Whether a setting makes the step shorter by itself, proven, with numbers that agree."""
+    """Whether this setting alone is proven to make the step shorter, with numbers that agree."""
     return row.state in (KEPT, REDUNDANT) and row.proven is not None and row.proven.verdict == FASTER
 
 
 def _count_failures(rows: Sequence[tuple[str, MenuRow]]) -> Iterator[SettingFailures]:
-    """The failures by their reason; reasons that differ in numbers only are one."""
+    """Groups the failures by reason. Reasons that differ only in numbers count as one."""
     found: dict[tuple[bool, str], list[tuple[str, str]]] = {}
     for name, row in rows:
         if row.state in (FAILED, DIFFERS):
@@ -196,7 +196,7 @@ def _count_failures(rows: Sequence[tuple[str, MenuRow]]) -> Iterator[SettingFail
 
 
 def compute_mean_saving(searches: Searches) -> float | None:
-    """The share by which the searched models become faster, in geometric mean of their steps.
+    """Returns the share by which the searched models become faster: the geometric mean over their steps.
 
     A model without a result counts with 0, one whose search is not complete does not count.
     """

@@ -1,6 +1,7 @@
-"""Rounds of processes that a search for settings asks for, the time that they take, and what they say of rows.
+"""The rounds of processes of a search for settings: their plans, their times, and their results for the rows.
 
-The last rounds are whole runs: new processes with what was proven on from the first step, and of the original, in turn.
+The last rounds are whole runs: new processes with the proven settings on from the first step, in turn with the
+original.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ WORTH_KNOWING = 0.01
 
 
 def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
-    """The fields of a row that is not seen to be faster: it is no faster, or the noise may hide that it is."""
+    """Returns the fields of a row that did not show a gain: it is not faster, or noise may hide that it is faster."""
     if gain is None:
         return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
     showed = units.percent(abs(gain.placebo))
@@ -102,7 +103,7 @@ def _may_be_faster(gain: MeasuredGain) -> bool:
 
 
 def is_needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
-    """How much a combination needs a row."""
+    """Returns whether, and how much, a combination needs a row."""
     return is_faster(own), own.share if own is not None else compute_proven_share(row)
 
 
@@ -112,7 +113,7 @@ def is_faster(gain: MeasuredGain | None) -> bool:
 
 
 def compute_proven_share(row: MenuRow) -> float:
-    """What a row was proven to save; 0 if nothing is proven."""
+    """Returns the share that a row was proven to save; 0 if nothing is proven."""
     return row.proven.share if row.proven is not None else 0.0
 
 
@@ -123,7 +124,7 @@ USUAL_S = 1200.0
 """The time limit for which the timed seconds below are meant."""
 
 SCREENED_S, CLEAR_S, PROVEN_S = 2.5, 1.0, 6.0
-"""Seconds of timed steps of each variant in one process: to rank, to prove what clearly saves much, and to prove."""
+"""Seconds of timed steps of each variant in one process: to rank, to prove a row that clearly saves much, to prove."""
 
 SHORT_STEP_S, LEAST = 0.1, 48
 """A step of up to this time is timed at least this many times in a process; a longer step half as often."""
@@ -154,17 +155,15 @@ OTHER_START = 1.5
 processes do not count: the machine was another one meanwhile."""
 
 FAILS = "a new process that starts with it fails: {said}"
-NOT_RUN = "it is faster by itself, but no new process that starts with it was run yet"
+NOT_RUN = "alone it is faster, but no new process that starts with it was run yet"
 NO_LOSSES = (
-    "it is faster by itself, but it changes the {numbers}, and no time was left to compare its losses in a new process "
+    "alone it is faster, but it changes the {numbers}, and no time was left to compare its losses in a new process "
     "with the original's; give a longer --budget"
 )
-NOT_COMBINED = (
-    "it is faster by itself, but no time was left to combine it with the other settings; give a longer --budget"
-)
+NOT_COMBINED = "alone it is faster, but no time was left to combine it with the other settings; give a longer --budget"
 
 Combined = tuple[Sequence[str], MeasuredGain | None, tuple[tuple[str, float], ...]]
-"""Rows that are kept, what they save together, if that was measured, and the step after each of them."""
+"""Rows that are kept, their common saving if that was measured, and the step after each row."""
 
 
 class SearchRounds:
@@ -172,12 +171,12 @@ class SearchRounds:
 
     Args:
         rows: the menu. Rows whose state is ``untried`` and that have no reason are tried.
-        step_time_s: the step of the program in its RUN; what the original takes here replaces it.
+        step_time_s: the step of the program in its RUN; the original's step in this search replaces it.
         budget_s: the seconds after which nothing new is begun.
         spent_s: seconds that were spent before.
         max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
         lanes: the number of devices.
-        ahead: what is compiled ahead; nothing by default.
+        ahead: the variants that are compiled ahead; none by default.
         confirming_s: the seconds after which no whole run is begun; ``budget_s`` by default.
     """
 
@@ -287,7 +286,7 @@ class SearchRounds:
         return LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
 
     def _timed_s(self, usual_s: float) -> float:
-        """Seconds of timed steps of each variant, for those of a search with the usual time."""
+        """Scales the usual seconds of timed steps of each variant to the time of this search."""
         return usual_s * min(4.0, max(0.2, self._budget_s / USUAL_S))
 
     def _turns_s(self, slugs: Sequence[str], usual_s: float = PROVEN_S, *, cached: bool = False) -> float:
@@ -324,7 +323,7 @@ class SearchRounds:
         return int(min(MOST_LOSSES, max(FEWEST_LOSSES, LOSSES_S / self._step_s)))
 
     def _has_time(self, purpose: str, needed_s: float, share: float = 1.0) -> bool:
-        """Whether processes of a purpose that need so many seconds end within this share of the search's time."""
+        """Whether processes of a purpose that need ``needed_s`` seconds end within this share of the search's time."""
         return needed_s <= self._left_s(share) + self._later_s(purpose)
 
     def _later_s(self, purpose: str) -> float:
@@ -336,11 +335,11 @@ class SearchRounds:
         return self._before_s + share * (self._budget_s - self._before_s) - self.spent_s
 
     def _rounds(self, processes: int) -> int:
-        """The number of rounds in which so many processes run."""
+        """Returns the number of rounds that this number of processes needs."""
         return math.ceil(processes / self._lanes)
 
     def _note_variant(self, slug: str, found: TrialVariant) -> None:
-        """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
+        """Notes the time and memory that a variant needed. Ends its row if it failed or its numbers differ."""
         compiled_s = self._ahead.costs.first_s(slug) if self._rows[slug].changes_compilation else None
         self._set(slug, compile_time_s=compiled_s, peak_memory_bytes=found.peak_memory_bytes)
         self._set(slug, **find_fault(self._rows[slug], found, self._max_memory_bytes))
@@ -418,11 +417,11 @@ class SearchRounds:
         return []
 
     def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
-        """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide.
+        """Runs separate processes, A B B A, the first of each with empty caches; more processes if they alone decide.
 
-        With shared caches if there is time for these only; nothing is begun that would not end in time, and the first
-        of each begin together or not at all. What may fail comes first, and ends the others if it does. A run of it
-        before any proof counts as one with shared caches.
+        If there is only time for shared caches, all use them. No process begins that would not end in time, and the
+        first processes of each kind begin together or not at all. The process that may fail comes first, and ends the
+        others if it fails. If it already ran before any proof, that run counts as one with shared caches.
         """
         full = (names[0],)
         before = [one for one in self.trials if one.purpose == CONFIRM and one.slugs == full and not one.failure]
@@ -475,15 +474,15 @@ class SearchRounds:
     # Results without whole runs.
 
     def stop(self) -> None:
-        """Claims what fresh processes agree on by now, after the search was stopped from outside."""
+        """Claims the rows on which the fresh processes agree so far, after the search was stopped from outside."""
         if self.winner is None:
             self._agree(*(self._combined or (self._proven, None, ())))
 
     def _agree(self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]) -> None:
-        """Claims what fresh processes agree on, if there was no time for whole runs of it.
+        """Claims the rows on which fresh processes agree, if there was no time for whole runs with them.
 
-        Only what changes nothing in the numbers, and was compared, is claimed. Several rows are if they were measured
-        together, and their memory has no limit; else the best of them is. Rows of :data:`FROM_START` are not.
+        A row is claimed only if its numbers were compared and agree. Several rows are claimed if they were measured
+        together and memory has no limit; otherwise only the best row. Rows of :data:`FROM_START` are not claimed.
         """
         left = [slug for slug in kept if self._rows[slug].state == UNPROVEN]
         same = [slug for slug in left if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]

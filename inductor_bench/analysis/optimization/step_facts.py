@@ -1,4 +1,4 @@
-"""What a RUN says about a program's step, in the words of the menu: upper bounds as shares of the step."""
+"""The facts of a RUN about a program's step that the menu needs: upper bounds, as shares of the step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ REDUCTIONS = GENERATED[1:5]
 PRODUCTS = (Category.EXTERN_GEMM, Category.TEMPLATE)
 
 SHORT_S = 20e-6
-"""Seconds of a kernel up to which its launch is worth sharing."""
+"""A kernel of at most these seconds is worth launching together with others."""
 
 
 LOSSES = (
@@ -65,14 +65,15 @@ LOSSES = (
     ("huber_loss", r"huber_loss|HuberLoss"),
     ("kl_div", r"kl_div|KlDiv|KLDivLoss"),
 )
-"""The losses of ``torch.nn.functional``, and what names each in an operator's label or in the line that calls it."""
+"""The losses of ``torch.nn.functional``, with the pattern of each in an operator's label or in the line that calls
+it."""
 
 
 ENTRY = "main"
 """The name of the function with which a program begins."""
 
 _OF_STEPS = re.compile(r"\.(backward|step)\(")
-"""What a line of a training step calls."""
+"""The calls by which a line belongs to a training step."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +122,18 @@ class StepFacts:
         return min(1.0, seconds / self.step_s) if self.is_profiled and self.step_s else None
 
     def idle(self, *labels: str) -> float | None:
-        """The idle time in which the host did what these labels say."""
+        """Returns the share of idle time with these labels."""
         known = sum_idle_by_label(self.run)
         return self.share(sum(known.get(label, 0.0) for label in labels))
 
     @cached_property
     def launching(self) -> float | None:
-        """What fewer launches could save: the device waits for launches, guards and Python."""
+        """Returns what fewer launches could save: the device's waits for launches, guards and Python."""
         return self.idle(LAUNCHING, GUARDS, PYTHON, DISPATCHING, QUEUED)
 
     @cached_property
     def replaying(self) -> float | None:
-        """What replays of all graphs could save: as simulated, else all that the host takes for launches."""
+        """Returns the simulated saving of replays of all graphs; without a simulation, the host's time for launches."""
         predicted, most = self.predicted("cuda-graphs-unused"), self.launching
         if predicted is None or not has_idle_kinds(self.run):
             return most if predicted is None else predicted
@@ -140,7 +141,7 @@ class StepFacts:
         return predicted if limit is None else min(predicted, limit)
 
     def kernels(self, categories: Collection[Category], shortest: bool = False) -> float | None:
-        """How far kernels of these categories are from their limits; all of their time if no limit is known.
+        """Returns how far kernels of these categories are from their limits; all their time if no limit is known.
 
         Args:
             categories: the categories.
@@ -208,8 +209,8 @@ class StepFacts:
     def eager_functions(self) -> tuple[EagerFunction, ...]:
         """The program's functions that call eager operators, the one with most of them first.
 
-        Those that run the backward or the optimizer are the step itself, and do not count. Nor is ``main``: a program
-        calls it once, and it holds the loop.
+        Those that run the backward or the optimizer are the step itself, and do not count. ``main`` does not count
+        either: a program calls it once, and it holds the loop.
         """
         every = [part.source for part in list_parts(self.run, EAGER, OPTIMIZER) if part.source is not None]
         steps = {(one.file, one.function) for one in every if _OF_STEPS.search(one.code)}
@@ -294,10 +295,10 @@ class StepFacts:
 
     @cached_property
     def predictions(self) -> tuple[Prediction, ...]:
-        """What findings would save of the step."""
+        """Returns the predicted savings of findings."""
         return self.run.program.predictions if self.run.program is not None else ()
 
     def predicted(self, kind: str) -> float | None:
-        """The most that findings of a kind would save; ``None`` if none was simulated."""
+        """Returns the largest saving of the findings of a kind; ``None`` if none was simulated."""
         found = [one.saving_s + one.uncertainty_s for one in self.predictions if one.kind == kind]
         return self.share(max(found)) if found else None

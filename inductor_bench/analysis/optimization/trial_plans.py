@@ -1,7 +1,7 @@
-"""The processes that a search asks for, the names of the variants in them, what they take, and what they compile ahead.
+"""The processes of a search: the names of their variants, the time that they take, and what they compile ahead.
 
-Compilation is what a search costs, and torch compiles the variants of one process one after the other. Processes that
-only compile share a cache with the one that is timed, which finds its variants there. Nothing is timed meanwhile.
+Compilation takes most of a search's time, and torch compiles the variants of a process one after the other. Processes
+that only compile share a cache with the one that is timed, which finds its variants there. Nothing is timed meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..step_costs import runs_on_host
 from .step_facts import StepFacts
 
 AT_ONCE = 8
-"""The most rows that share a process in the ranking."""
+"""The largest number of rows that share a process in the ranking."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ def list_prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def split_slugs(slugs: Sequence[str]) -> list[tuple[str, ...]]:
-    """The combinations that say what each of these rows does beside the others: the first ones, and all but one."""
+    """Returns the combinations that show what each row adds to the others: the first rows, and all rows but one."""
     return list(dict.fromkeys([*list_prefixes(slugs), *(leave_out(slugs, slug) for slug in slugs)]))
 
 
-# What runs where, if there are several devices.
+# The distribution of rows over several devices.
 
 
 def deal(slugs: Sequence[str], lanes: int, at_once: int = AT_ONCE) -> list[list[str]]:
-    """The rows of each process of the ranking: the first rows come first, and each device gets as many as another."""
+    """Returns the rows of each process of the ranking, in order. Each device gets the same number of rows."""
     found: list[list[str]] = []
     for begin in range(0, len(slugs), at_once * lanes):
         block = slugs[begin : begin + at_once * lanes]
@@ -159,14 +159,14 @@ START_VARIANTS = 4
 
 
 def compute_expected_share(row: MenuRow) -> float:
-    """The share of the step that a row may be expected to save; what the user adds comes first."""
+    """Returns the share of the step that a row is expected to save. A row that the user adds comes first."""
     if row.group not in USUAL_SHARES:
         return 1.0 if row.bound is None else row.bound
     return USUAL_SHARES[row.group] * (1.0 if row.bound is None else row.bound)
 
 
 def in_order(rows: Iterable[MenuRow]) -> list[MenuRow]:
-    """Rows in the order in which they are tried: what may save most for its time comes first."""
+    """Sorts rows in the order in which they are tried: the largest expected saving per time first."""
     return sorted(rows, key=lambda row: -compute_expected_share(row) / (COSTS_MORE if row.group in COSTLY else 1.0))
 
 
@@ -185,7 +185,7 @@ class ProcessCosts:
         self._cached_s: dict[str, float] = {}  # in the last process that found it in a cache
 
     def note_times(self, trials: Iterable[Trial]) -> None:
-        """Notes what processes took. The longest compilation of a variant was a cold one."""
+        """Notes the times of processes. The longest compilation of a variant counts as cold."""
         for trial in trials:
             for one in trial.variants:
                 if one.slug in self._cold_s and not trial.cold:
@@ -245,9 +245,9 @@ class ProcessCosts:
         return (statistics.median(known) if known else self._rest_s(1, cold=cold)) + compiled_s + stepped_s
 
     def _rest_s(self, variants: int, *, cold: bool = False) -> float:
-        """Seconds of a process with so many variants in which it neither compiles nor is timed.
+        """Returns the seconds of a process with this number of variants in which it neither compiles nor times steps.
 
-        With empty caches it is the longest one known, because part of a compilation is seen by no variant.
+        With empty caches this is the longest known time, because a part of a compilation belongs to no variant.
         """
         known = [
             _rest_of(trial) / (START_VARIANTS + len(trial.slugs) + 1)
@@ -276,7 +276,7 @@ def time_of_round(trials: Sequence[Trial]) -> float:
 
 
 CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
-"""Cores for each process that compiles ahead, cores without which none does, and the most of them on one device."""
+"""Cores for each process that compiles ahead, the fewest cores for any, and the most processes on one device."""
 
 LEAST_VARIANTS = 3
 """The smallest number of variants that are compiled ahead. Fewer variants are compiled by the process that times
@@ -370,7 +370,7 @@ def _has_words(candidate: TrialCandidate, words: Sequence[str]) -> bool:
 
 
 class CompileAhead:
-    """What a search has compiled, and what it compiles ahead.
+    """The variants that a search has compiled, and those that it compiles ahead.
 
     Args:
         processes: the number of processes that may compile at once for each device; less than 2 for none.
@@ -420,8 +420,8 @@ class CompileAhead:
     def plans(self, groups: Sequence[Sequence[TrialCandidate]], number: int, time_s: float) -> tuple[TrialPlan, ...]:
         """The next processes that compile what no earlier process has compiled; none if this would not save time.
 
-        Before all others, one process compiles the original and the placebo: what torch decides by timing kernels is
-        decided on a quiet device, and the others take it from the cache. A process that is timed does so, too.
+        First, one process compiles the original and the placebo. So torch times kernels on a quiet device, and the
+        other processes take its choices from the cache. A timed process can do this as well.
 
         Args:
             groups: the variants that are timed next, on each device.
@@ -461,7 +461,7 @@ class CompileAhead:
         return [share[first::count] for first in range(count)]
 
     def _pays(self, parts: Sequence[tuple[int, Sequence[TrialCandidate]]]) -> bool:
-        """Whether as many processes at once save more time than it takes to start them, if that can be told."""
+        """Whether this number of processes at once saves more time than starting them takes, as far as known."""
         lanes = [[len(part) for lane, part in parts if lane == other] for other in {lane for lane, _ in parts}]
         saved = max((sum(sizes) - max(sizes) for sizes in lanes), default=0)
         rounds = 1 if self._knows_placebo else 2
@@ -479,7 +479,7 @@ class CompileAhead:
         return shares
 
     def note_compile_times(self, trials: Sequence[Trial]) -> None:
-        """Notes what processes have compiled, and what that took."""
+        """Notes which variants processes have compiled, and how long that took."""
         self.costs.note_times(trials)
         timed = (trial for trial in trials if trial.purpose != WARMING and not trial.cold and trial.alternates)
         self._asked.update(one.slug for trial in timed for one in trial.variants)

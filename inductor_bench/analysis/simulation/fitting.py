@@ -1,4 +1,4 @@
-"""Fits a queue's host to the unprofiled step, and says what a change of the queue saves of that step."""
+"""Fits the host of a queue to the unprofiled step, and computes what a change of the queue saves of that step."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .queue import (
 
 
 TYPICAL_COST_S = 4e-6
-"""What a recorded range costs the host in seconds, if the device hides the cost. In recorded programs whose host set
-the pace it took 2.9 to 5.7 µs."""
+"""What a recorded range costs the host in seconds, if the device hides the cost. In recorded host-bound programs it
+took 2.9 to 5.7 µs."""
 
 MOST_COST_S = 200e-6
 """The most that a recorded range can cost."""
@@ -39,10 +39,10 @@ FITTED = 2e-3
 """How much a fitted step may differ from the measured step, as a share of it."""
 
 MOST_SCALE = 4.0
-"""How much slower the host may be without the profiler than with it: the profiled steps were other steps."""
+"""How much slower the host may be without the profiler than with it, because the profiled steps were other steps."""
 
 DEVICE_BOUND = 0.95
-"""The smallest share of a step that the device has to fill to explain the step alone."""
+"""The device alone explains a step if it fills at least this share of the step."""
 
 ROUGHLY = 0.03
 """How much a fitted step may differ from the measured step if the device explains it, as a share of it."""
@@ -56,7 +56,7 @@ _ROUNDS = 24
 
 @dataclass(frozen=True)
 class FittedQueue:
-    """A queue whose host is that of the unprofiled step, in each of the ways that explain that step."""
+    """A queue with the host of the unprofiled step. There is one queue for each way to explain that step."""
 
     queue: StepQueue
     step_time_s: float  # the unprofiled step
@@ -66,12 +66,12 @@ class FittedQueue:
 
     @property
     def residual_s(self) -> float:
-        """What the simulated step lacks of the measured one; negative if it is longer."""
+        """Returns how much shorter the simulated step is than the measured one; negative if it is longer."""
         return self.step_time_s - self.unchanged[0].mean_s
 
 
 class TimedCalls(NamedTuple):
-    """The calls of a graph, and what one takes."""
+    """The calls of a graph, and the time of one call."""
 
     numbers: Collection[int]  # as in ``HostPiece.call``
     time_s: float  # on the host's clock, without the profiler
@@ -92,9 +92,8 @@ def fit(
     host_step_s: float | None = None,
     calls: Collection[TimedCalls] = (),
 ) -> FittedQueue:
-    """Fits the host, so that the unchanged steps take the time of an unprofiled one. Durations of works stay.
-
-    The profiler slows the host by each range that it records; or, which is the other explanation, by the same factor
+    """Fits the host, so that the unchanged steps take the time of an unprofiled one. Durations of works stay. There are
+    two explanations of how the profiler slows the host: by a constant for each range that it records, or by one factor
     everywhere. If the device alone takes longer than the step, the profiler also made the gaps between works longer,
     and collectives, which waited for another rank's slowed host.
 
@@ -130,7 +129,7 @@ def _fit_queue(searched: _Fit, queue: StepQueue, step_time_s: float) -> FittedQu
 
 
 def _use_known_calls(queue: StepQueue, calls: Collection[TimedCalls]) -> StepQueue:
-    """The queue whose host takes for these calls what it takes for them without the profiler."""
+    """Returns the queue in which these calls take the host's time without the profiler."""
     actions = list(queue.actions)
     for numbers, time_s in calls:
         places = _find_places(actions, numbers)
@@ -159,7 +158,7 @@ def _find_times(action: HostAction, calls: Collection[int]) -> Iterator[PieceTim
 
 
 def _scale_host(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
-    """The host that takes a time for these, or the nearest time that it can take."""
+    """Returns the host that needs the wanted time for these pieces, or the nearest possible time."""
 
     columns = PieceColumns.of(profiled)
 
@@ -167,7 +166,7 @@ def _scale_host(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
         return math.fsum(HostModel(cost_s, scale).times_of(columns))
 
     off_s = FITTED * wanted_s
-    if time_of(0.0) < wanted_s - off_s:  # it is slower without the profiler, as was seen in a program that sleeps
+    if time_of(0.0) < wanted_s - off_s:  # the host is slower without the profiler; one program that sleeps did this
         return HostModel(0.0, solve(lambda scale: time_of(0.0, scale), wanted_s, 1.0, MOST_SCALE, off_s))
     cost_s = -solve(lambda cost: time_of(-cost), wanted_s, -MOST_COST_S, 0.0, off_s)
     if time_of(cost_s) <= wanted_s + off_s:
@@ -176,7 +175,7 @@ def _scale_host(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
 
 
 def _use_known_time(action: HostAction, calls: Collection[int], host: HostModel) -> HostAction:
-    """The action whose parts in these calls take the times of a host, and are known."""
+    """Returns the action in which the parts of these calls have the times of a host, marked as known."""
     pieces = tuple(
         piece._replace(time_s=host.time_of(piece.times), is_known=True) if piece.call in calls else piece
         for piece in action.pieces
@@ -209,7 +208,7 @@ def _shorten_collectives(queue: StepQueue, step_time_s: float, places: Collectio
 
 
 class _Fit:
-    """Looks for hosts with which the steps take a time."""
+    """Looks for hosts with which the steps take a given time."""
 
     def __init__(self, queue: StepQueue, step_time_s: float) -> None:
         self._queue, self._wanted_s = queue, step_time_s
@@ -219,7 +218,7 @@ class _Fit:
         self._off_s = (ROUGHLY if explained else FITTED) * step_time_s
 
     def by_events(self) -> HostModel:
-        """The host whose recorded ranges cost the same each; of those that explain the step the nearest to typical."""
+        """Finds the most typical host that explains the step if each recorded range has the same cost."""
         typical = self._time_of(TYPICAL_COST_S)
         if abs(typical - self._wanted_s) <= self._off_s:
             return HostModel(TYPICAL_COST_S)
@@ -233,7 +232,10 @@ class _Fit:
         return HostModel(cost, self._solve(lambda scale: self._time_of(cost, scale), 0.0, 1.0))
 
     def by_scale(self) -> HostModel:
-        """The host that is faster everywhere; slower than with the profiler only if the host sets the pace."""
+        """Finds the host that is faster by one factor.
+
+        It may be slower than with the profiler only in a host-bound step.
+        """
         is_slower = self._profiled_s < self._wanted_s and self._device_s < DEVICE_BOUND * self._profiled_s
         most = MOST_SCALE if is_slower else 1.0
         return HostModel(0.0, self._solve(lambda scale: self._time_of(0.0, scale), 0.0, most))
@@ -246,7 +248,7 @@ class _Fit:
 
 
 class _HostAlone(_Fit):
-    """Looks for hosts whose own work takes a time."""
+    """Looks for hosts whose own work takes a given time."""
 
     def __init__(self, queue: StepQueue, host_step_s: float) -> None:
         self._queue, self._wanted_s, self._off_s = queue, host_step_s, FITTED * host_step_s
@@ -257,9 +259,8 @@ class _HostAlone(_Fit):
 
 
 def solve(function: Callable[[float], float], wanted: float, low: float, high: float, off: float) -> float:
-    """The argument between two at which a growing function is within ``off`` of a value; the nearer end if none is.
-
-    Of a stretch of arguments it is about the largest.
+    """Finds the argument at which a growing function is within ``off`` of a value; the nearer end if there is none. If
+    a range of arguments fits, returns about the largest.
     """
     below, above = function(low) - wanted, function(high) - wanted
     if above <= off:
@@ -281,18 +282,18 @@ def solve(function: Callable[[float], float], wanted: float, low: float, high: f
             low, below = middle, value
         else:
             high, above = middle, value
-        is_slow = high - low > width / 2  # the function bends, so that its chord says little
+        is_slow = high - low > width / 2  # the function is curved, so its chord says little
     return low
 
 
 def compute_saving(fitted: FittedQueue, changed: StepQueue) -> SimulatedSaving:
-    """What a change saves that makes this queue of the step's queue."""
+    """Computes what a change saves that turns the step's queue into this queue."""
     hosts = (*fitted.hosts, AT_ONCE)
     return _compute_one_saving(fitted, [simulate(changed, host) for host in hosts])
 
 
 def compute_saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> SimulatedSaving:
-    """What a change saves that multiplies the durations of some works, by their numbers, by factors."""
+    """Computes what a change saves that multiplies the durations of some works (given by number) by factors."""
     return _compute_one_saving(fitted, [one.run(factors) for one in fitted.compiled])
 
 

@@ -1,4 +1,4 @@
-"""Says what the findings of a run, and its kernels at their roofs, would save of the program's step."""
+"""Predicts what the findings of a run, and its kernels at their roofs, would save of the program's step."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ outputs. In six recorded programs (H100, H200, torch 2.11) it took 0.07 to 0.27 
 
 REPLAYED_GAP_S, SLOW_GAP_S = 1e-6, 2.4e-6
 """Seconds between two tasks of a replay: the time of the replay minus the tasks' time, divided by the launches. Of 58
-recorded graphs with 30 or more launches (H100, H200) half had at most 0.9 µs, and nine of ten at most 2.4 µs. A module
-that was replayed by itself has its own gap."""
+recorded graphs with 30 or more launches (H100, H200) half had at most 0.9 µs, and nine of ten at most 2.4 µs. If a
+module was replayed alone, its own gap counts."""
 
 FEWEST_GAPS = 10
-"""The number of gaps in a replay below which its time does not say how long one is."""
+"""A replay shows how long a gap is only if it has at least this number of gaps."""
 
 FUSED_SHARE = 0.4
 """The time of a fused optimizer as a share of the eager one's, whose operators each read and write all parameters and
@@ -100,7 +100,7 @@ class QueuedStep:
 
 
 def add_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | None) -> Run:
-    """The run whose kernels and program say what the step would save.
+    """Returns the run with the simulated savings in its kernels and its program.
 
     Args:
         run: the record with its modules and its program.
@@ -133,12 +133,12 @@ def _predict_findings(run: Run, program: Program, simulator: Simulator | None) -
 
 
 def _round_seconds(seconds: float) -> float:
-    """To picoseconds, so that a difference of sums that should be 0 is."""
+    """Rounds to picoseconds, so that a difference of sums that should be 0 is 0."""
     return round(seconds, 12) + 0.0
 
 
 def _predict_in_series(program: Program, finding: Finding) -> SimulatedSaving:
-    """What a change saves if nothing runs beside anything: the part of the step that goes."""
+    """Predicts what a change saves if nothing runs in parallel: the part of the step that goes."""
     pairs = [(one.profiled_step_time_s, one.step_time_s) for one in program.ranks]
     slower = max((abs(a / b - 1) for a, b in pairs if a and b), default=0.0)
     return SimulatedSaving(finding.gain_s, finding.gain_s * min(1.0, slower), 0.0)
@@ -156,7 +156,7 @@ def _assume_all_generated(run: Run) -> Finding:
 
 
 class Simulator:
-    """Answers questions about a step in the words of its record."""
+    """Answers questions about a step, with the names that its record uses."""
 
     def __init__(self, step: QueuedStep, fitted: FittedQueue, run: Run) -> None:
         self._step, self._run, self.fitted = step, run, fitted
@@ -182,7 +182,7 @@ class Simulator:
 
     @cached_property
     def is_device_bound(self) -> bool:
-        """Whether the step becomes shorter by at least half of what its works become shorter, if that is a little."""
+        """Whether slightly shorter works shorten the step by at least half as much."""
         factors = dict.fromkeys(range(len(self._works)), 1 - LEAST)
         saved = compute_saving_of_durations(self.fitted, factors)
         return saved.time_s >= saved.device_s / 2 > 0
@@ -209,14 +209,14 @@ class Simulator:
         saving = compute_saving(self.fitted, remove_tasks(joined, gone) if gone else joined)
         if not assumed.joined:
             return self._without_doubted_host(self._within_idle(self._with_unseen(saving, assumed.idle), assumed))
-        # How much longer the device works for the joined works than one kernel would is not known.
+        # It is not known how much longer the device needs for the joined works than for one kernel.
         fused = scale_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
         most = compute_saving(self.fitted, fused)
         middle, half = (saving.time_s + most.time_s) / 2, abs(most.time_s - saving.time_s) / 2
         return SimulatedSaving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
 
     def _without_doubted_host(self, saving: SimulatedSaving) -> SimulatedSaving:
-        """What the device saves, if it sets the pace: no measurement says when the host would be ready."""
+        """Returns the saving of a device-bound step: no measurement says when the host would be ready."""
         if host_sets_pace(self._run) or saving.device_s <= saving.time_s:
             return saving
         return SimulatedSaving(
@@ -224,13 +224,13 @@ class Simulator:
         )
 
     def _with_unseen(self, saving: SimulatedSaving, parts: Collection[Part]) -> SimulatedSaving:
-        """The saving with the idle time that samples of the host show, and that has other words in the profile."""
+        """Adds the idle time that host samples show, and that has another label in the profile."""
         seen = {piece.label for action in self.fitted.queue.actions for piece in action.pieces}
         unseen_s = math.fsum(part.time_s for part in parts if part.label not in {*seen, SYNCHRONISING})
         return SimulatedSaving(saving.time_s + unseen_s, saving.uncertainty_s + unseen_s / 4, saving.device_s)
 
     def _within_idle(self, saving: SimulatedSaving, assumed: RemovedWork) -> SimulatedSaving:
-        """A host that does less saves no more than the time that the device waits for it, which was measured."""
+        """Limits the saving of a host that does less to the measured time for which the device waits for the host."""
         if assumed.kernels or assumed.parts or assumed.gaps or not (assumed.idle or assumed.graphs):
             return saving
         most_s = compute_host_idle_share(self._run) * self._whole_s
@@ -241,7 +241,7 @@ class Simulator:
             return saving
         return SimulatedSaving(most_s, max(saving.uncertainty_s, min(over_s, most_s)), saving.device_s)
 
-    # Which works and actions the record's words mean.
+    # Finds the works and actions that the record's names mean.
 
     @cached_property
     def _kernels(self) -> Mapping[tuple[str, KernelIdentity], Sequence[int]]:
@@ -263,7 +263,7 @@ class Simulator:
         return self._step.graphs.get(work.graph, "") if work.graph is not None else ""
 
     def _shares(self, kernels: Iterable[tuple[KernelPlace, float]]) -> dict[int, float]:
-        """The share that goes of each work of these kernels."""
+        """Returns the share that is removed from each work of these kernels."""
         wanted = dict(kernels)
         found: dict[int, float] = {}
         for (slug, key), places in self._kernels.items() if wanted else ():
@@ -286,7 +286,7 @@ class Simulator:
         return part.kind == GRAPH or (work.label == part.label and known)
 
     def _without_idle(self, queue: StepQueue, parts: Collection[Part]) -> StepQueue:
-        """The queue whose host does not do what it does in these parts, and does not wait in them."""
+        """Returns the queue whose host neither works nor waits in these parts."""
         waits: set[int] = set()
         shares: dict[int, dict[int, float]] = defaultdict(dict)
         going = self._removed_idle_shares(parts)
@@ -300,24 +300,24 @@ class Simulator:
         return remove_waits(remove_host_time(queue, shares), waits)
 
     def _removed_idle_shares(self, parts: Collection[Part]) -> dict[str, float]:
-        """The share that goes of what the host does, by its words: that of its idle time in the record."""
+        """Returns the share of the host's work to remove, by label: its share of the idle time in the record."""
         every: dict[str, float] = defaultdict(float)
         gone: dict[str, float] = defaultdict(float)
         for part in self._run.program.parts if self._run.program is not None else ():
             if part.kind == IDLE:
                 every[part.label] += part.time_s
                 gone[part.label] += part.time_s if part in parts else 0.0
-        # What is no part of the record is gone as a whole.
+        # Work that is in no part of the record is removed completely.
         return {part.label: gone[part.label] / every[part.label] if every[part.label] else 1.0 for part in parts}
 
     def _is_at(self, op: int, part: Part) -> bool:
         place = self._step.places.get(op, CallPlace())
         return part.source in (None, place.source) and part.module in ("", place.module)
 
-    # Launches that would be one.
+    # Launches that become one launch.
 
     def _saving_of_replays(self, queue: StepQueue, slugs: Collection[str]) -> SimulatedSaving:
-        """What replays of these graphs save. Where none was measured by itself, less is possible, too."""
+        """Predicts what replays of these graphs save. If no replay was measured alone, the saving may be smaller."""
         saving = compute_saving(self.fitted, self._as_graphs(queue, slugs, REPLAY_S, REPLAYED_GAP_S))
         measured = {module.slug for module in self._run.modules if module.times.graph_time_s}
         unmeasured = set(slugs) - measured

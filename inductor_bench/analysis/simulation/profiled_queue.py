@@ -24,10 +24,10 @@ _WAITS = re.compile(r"(?:cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize\w*")
 _FREES = re.compile(
     r"(?:cuda|hip)(?:Free(?!Async)|HostFree|HostUnregister)\w*|cuMem(?:Free|HostUnregister)(?!Async)\w*"
 )
-"""Calls that wait until the device has nothing to do, before they give memory back."""
+"""Calls that wait until the device is idle before they free memory."""
 
 _COPIES_AT_ONCE = re.compile(r"(?:cuda|hip|cu)Memcpy(?!\w*Async)\w*")
-"""Calls that return when the copy is done."""
+"""Calls that return only when the copy is done."""
 
 _OF_DEVICE = re.compile(r"(?:cuda|hip)DeviceSynchronize")
 _STREAM_WAITS = re.compile(r"(?:cuda|hip|cu)StreamWaitEvent\w*")
@@ -48,19 +48,20 @@ MANY_QUEUED = 256
 """The number of launched tasks from which the queue of launches can be full."""
 
 HICCUP, FEW = 1.5, 0.25
-"""A step that takes this many times as long as the median one does not count, if at most this share of them does."""
+"""Steps that take this many times as long as the median step do not count if they are at most this share of the
+steps."""
 
 KERNEL_RANGES = 25
 """The range of a generated kernel costs as much as this many other ranges, because Inductor describes the kernel in
-Python at each launch under the profiler. With this number a range cost 2.9 to 5.7 µs in five recorded programs whose
-host sets the pace (H100, H200); if all ranges cost the same, 3.2 to 33.5 µs."""
+Python at each launch under the profiler. With this number a range cost 2.9 to 5.7 µs in five recorded host-bound
+programs (H100, H200); if all ranges cost the same, 3.2 to 33.5 µs."""
 
 WORK_RANGES = 0.3
-"""What the profiler costs the launch of a replay with each of its works, in recorded ranges. The launch of a replay of
+"""The profiler's cost for the launch of a replay, for each of its works, in recorded ranges. The launch of a replay of
 300 kernels took 370 µs with the profiler, and about 30 µs without it (H200, ``scripts/benchmark_simulation.py``)."""
 
 RETURN_S = 5e-6
-"""The longest time that a waiting call takes itself, without the wait."""
+"""The longest time of a waiting call itself, without the wait."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def queue_of(program: ProgramTrace, found: ProgramWorks, markers: Markers) -> Pr
 
 
 class _Offsets(NamedTuple):
-    """The begin of a work after the begin of its launch, after its end, and after the work before it in its stream."""
+    """Seconds until a work's begin: from its launch's begin, its launch's end, and its stream's previous work."""
 
     after_s: float
     late_s: float
@@ -155,7 +156,7 @@ class _Builder:
         return ProfiledQueue(queue, tuple(self.works), calls)
 
     def _hiccups(self) -> frozenset[int]:
-        """The few steps that took much longer than the others, as where the profiler empties its buffers."""
+        """Finds the few steps that took much longer than the others, such as when the profiler empties its buffers."""
         times = [end - start for start, end in pairwise(self.window.bounds)]
         longer = [number for number, time_s in enumerate(times) if time_s > HICCUP * median(times)]
         return frozenset(longer) if len(longer) <= FEW * len(times) else frozenset()
@@ -176,7 +177,7 @@ class _Builder:
             )
             place = stop
         waits = [call for call in self.runtime if _WAITS.fullmatch(call.name) and self.window.launched(call.start_s)]
-        # The profiler itself synchronises once in a while, to empty its buffers.
+        # The profiler itself synchronises at times, to empty its buffers.
         whole = [call for call in waits if _OF_DEVICE.fullmatch(call.name)]
         events += [
             _HostEvent(call.start_s, call.end_s, WAIT, call.name, (), self.tops.at(call))
@@ -188,7 +189,7 @@ class _Builder:
         return sorted(events, key=lambda event: (event.start_s, event.kind == BOUNDARY))
 
     def _has_waited(self, call: Range) -> bool:
-        """Whether all works that were launched before a call have ended with it, and one of them while it lasted."""
+        """Whether all works launched before a call had ended when it returned, and one of them ended during it."""
         if not self.window.launched(call.start_s):
             return False
         last = max(self.ends[: bisect_left(self.launches, call.start_s)], default=-math.inf)
@@ -303,7 +304,7 @@ class _Builder:
             ends[work.lane] = work.end_s
 
     def _other_streams(self) -> list[tuple[int, ...]]:
-        """The works of other streams after which a work begins: those that had ended when a stream was told to wait."""
+        """Finds the works of other streams after which a work begins: those that had ended by the stream's wait."""
         waits: list[tuple[int, ...]] = [()] * len(self.works)
         if len(self.by_lane) < 2:
             return waits
@@ -318,7 +319,7 @@ class _Builder:
         return waits
 
     def _ended(self, lane: int, place: int) -> int:
-        """The last work of a stream that was launched before a work, and had ended when that began; or -1."""
+        """Finds a stream's last work that was launched before a work, and had ended when that work began; or -1."""
         places = self.by_lane[lane]
         for number in range(bisect_left(places, place) - 1, -1, -1):
             if self.ends[places[number]] <= self.works[place].start_s + SOON_S:

@@ -1,6 +1,6 @@
 """Simulates a step as a queue: the host launches works, streams run them in order, and the host waits for some.
 
-A question is a change of the queue's inputs, and its answer the difference of two simulated steps. Pure functions.
+A question is a change of the queue's inputs. The answer is the difference of two simulated steps. Pure functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 
 LAUNCH, WAIT, BOUNDARY = "launch", "wait", "boundary"
-"""What the host does after its own work: it launches tasks, waits for tasks, or ends a step."""
+"""Kinds of calls after the host's own work: launch tasks, wait for tasks, or end a step."""
 
 
 class HostPiece(NamedTuple):
@@ -70,7 +70,7 @@ class HostAction(NamedTuple):
     pieces: tuple[HostPiece, ...]  # the host's work before the call
     own_s: float = 0.0  # the time of the call itself, without waiting
     work_indices: tuple[int, ...] = ()  # the works that it launches or waits for
-    return_s: float = 0.0  # from the end of the last work that it waits for to the host's going on
+    return_s: float = 0.0  # from the end of the last work that it waits for until the host continues
     op: int = -1  # the outermost operator around a call that waits; else -1
     label: str = ""  # what a call that waits does, in the words of the idle parts; empty for synchronising
     call: int = -1  # the graph call that the call itself is a part of, by its number; else -1
@@ -135,7 +135,7 @@ LEAST_HOST = 0.1
 
 
 class HostModel(NamedTuple):
-    """How the host's profiled times become those without the profiler, which slows it by each range that it records."""
+    """Converts the host's profiled times to times without the profiler, which slows the host with each range."""
 
     event_cost_s: float = 0.0  # seconds of each recorded range
     scale: float = 1.0
@@ -188,8 +188,8 @@ class SimulatedSteps(NamedTuple):
 def simulate(queue: StepQueue, host: HostModel = AS_PROFILED) -> SimulatedSteps:
     """The steps' times on the device's clock: a step ends with the last work that was launched in it.
 
-    The steps are repeated until they take the same time. A work that is waited for before it is launched is the one of
-    the repetition before. O(passes x works).
+    The steps are repeated until they take the same time. If a wait for a work comes before its launch, it waits for the
+    work of the previous repetition. O(passes x works).
     """
     return compile_queue(queue, host).run()
 
@@ -334,7 +334,7 @@ def scale_gaps(queue: StepQueue, factor: float) -> StepQueue:
 
 
 def remove_tasks(queue: StepQueue, places: Collection[int]) -> StepQueue:
-    """The queue without these works and the calls that launched only them. What waited for them does not wait."""
+    """Removes these works, and the calls that launched only them. Nothing waits for them any more."""
     gone = frozenset(places)
     kept = [place for place in range(len(queue.works)) if place not in gone]
     new = {place: number for number, place in enumerate(kept)}

@@ -1,1 +1,1 @@
-"""What a batch says: document, settings, tables. Of ``report`` it may import ``run``."""
+"""The report of a batch: document, settings, tables. Of ``report`` it may import ``run``."""

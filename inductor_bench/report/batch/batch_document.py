@@ -1,4 +1,5 @@
-"""What a batch says: its models, what failed, and the kernels and families that take most of the suite's time."""
+"""The document of a batch: its models, its failures, and the kernels and families that take most of the suite's
+time."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def describe_progress(results: BatchResults) -> str:
 
 
 def _describe_each(results: BatchResults) -> str:
-    """Returns what the time of all models counts of each: a step of its program, or a run of its graphs."""
+    """Says what the time of all models is a sum of: steps of their programs, or runs of their graphs."""
     in_step = {model.in_step for model in results.models if model.graphs}
     if in_step == {False}:
         return "each model once"

@@ -1,4 +1,4 @@
-"""What the searches of a batch say: which settings help how many models, and what each model gains."""
+"""The results of a batch's searches: how many models each setting helps, and how much each model gains."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def make_setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[
         "Which settings help",
         (make_settings_table(settings),) if settings else (),
         short="Settings",
-        note="a setting helps a model if by itself it makes the model's step shorter, proven with a 99.9% interval; "
-        f"shares are of the step, and the median is over all models in which the setting was timed{few}",
+        note="a setting helps a model if this setting alone is proven to make the model's step shorter, with a 99.9% "
+        f"interval; shares are of the step, and the median is over all models in which the setting was timed{few}",
     )
     shown = [one for one in summaries if one.model.search is not None or _is_failed(one) or one.status == UNOPTIMIZED]
     yield Section(
@@ -83,7 +83,9 @@ def make_settings_table(settings: Sequence[SettingSummary]) -> Table:
         (
             make_text_column("setting", least=24),
             Column(
-                "helps", hint="models whose step this setting is proven to shorten by itself, of those in which it ran"
+                "helps",
+                hint="number of models in which this setting alone is proven to shorten the step, out of the models in "
+                "which it ran",
             ),
             Column("kept", hint="models whose final settings include it", spare=4),
             Column("median", hint="the median, over the models in which it was timed, of the share of the step saved"),
@@ -131,7 +133,7 @@ def _format_hundredths(share: float) -> str:
 
 
 def _list_reasons(one: SettingSummary) -> Iterator[str]:
-    """The most frequent reasons for which a setting failed, with some of the models; the CSV file has all."""
+    """Yields the most frequent reasons why a setting failed, with some of the models; the CSV file has all reasons."""
     ranked = sorted(one.failures, key=lambda failure: -len(failure.models))
     for failure in ranked[:MOST_REASONS]:
         some, left = failure.models[:MOST_NAMES], len(failure.models) - MOST_NAMES

@@ -147,7 +147,7 @@ def _get_gain(row: ModelSummary, field: str) -> float | None:
 _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
     "time_s": Field(NUMBER, "time in one step; without a step, of an iteration: wall time, or busy time if longer"),
-    "wall_time_s": Field(NUMBER, "median of its runs by itself, unprofiled"),
+    "wall_time_s": Field(NUMBER, "median of its runs outside the program, unprofiled"),
     "idle_time_s": Field(
         NUMBER, "wall time outside kernels; of a step in the row `outside of graphs`", attrgetter("idle_s")
     ),
@@ -236,7 +236,9 @@ _SETTINGS: Mapping[str, Field] = {
     "title": Field(TEXT, "what it is, in words"),
     "setting_group": Field(TEXT, "its name for --allow and --deny", attrgetter("group")),
     "tried": Field(WHOLE, "number of models in which it ran", lambda one: len(one.tried)),
-    "helps": Field(WHOLE, "number of models that it is proven to make faster by itself", lambda one: len(one.helps)),
+    "helps": Field(
+        WHOLE, "number of models that this setting alone is proven to make faster", lambda one: len(one.helps)
+    ),
     "kept": Field(WHOLE, "number of the models in which it ran whose final settings include it"),
     "timed": Field(WHOLE, "number of models in which it was timed", lambda one: len(one.saved)),
     "median_saving": Field(NUMBER, "median over these models of the share of the step saved", attrgetter("median")),

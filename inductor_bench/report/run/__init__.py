@@ -1,1 +1,1 @@
-"""What one RUN says: document, kernels, step, retunes, tables, plots. Of ``report`` it may import no other room."""
+"""The report of one RUN: document, kernels, step, retunes, tables, plots. Of ``report`` it may import no other room."""

@@ -1,4 +1,4 @@
-"""What a run's page opens with: the questions of a reader and their answers, and when and how the run was made."""
+"""The first part of a run's page: a reader's questions with their answers, and when and how the run was made."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NAME_WIDTH = 64
 MOST_PARTS, MOST_SPOTS, MOST_CAUTIONS = 3, 2, 2
 MOST_CODE = 100
 LEAST_PART = 0.05
-"""The least share of a layer's time, or of all time, from which a part or a class is named."""
+"""A part or a class is named if it has at least this share of a layer's time, or of all time."""
 
 MAJORITY = 0.5
-"""The share of a layer's time from which a layer below it is the answer instead."""
+"""If a layer inside another has at least this share of the outer layer's time, the inner layer is the answer."""
 
 
 def describe_making(run: Run) -> Sentence:
-    """When the run was made, its batch size, and its command."""
+    """Says when the run was made, its batch size, and its command."""
     batch = f"batch {run.request.batch_size}" if run.request.batch_size is not None else ""
     day = run.created.replace("T", " ")[:16]
     known = [day, batch if batch not in run.title else "", f"`{names.clean(run.command)}`" if run.command else ""]
@@ -109,7 +109,7 @@ def list_answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], prov
 
 
 def _find_longest_part(program: Program) -> list[list[Part]]:
-    """The parts that take longest, those of one name together."""
+    """Returns the parts that take longest. Parts of one name count together."""
     named: dict[str, list[Part]] = defaultdict(list)
     for part in sorted(program.parts, key=lambda part: -part.time_s):
         named[label_part(part)].append(part)
@@ -147,7 +147,7 @@ def _describe_kernel(run: Run, entry: Entry) -> Item:
 
 
 def _describe_layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
-    """The layer that takes most of the device's time, as far down as one has most of it."""
+    """Yields the innermost layer that has most of the device's time."""
     tree = build_tree_by_layer(program.layers, program.layer_classes)
     whole_s = sum(node.whole.time_s for node in tree)
     named = [node for node in tree if node.class_name or node.children]
@@ -176,7 +176,7 @@ def _describe_largest_nodes(node: TreeNode, whole_s: float) -> str:
 
 
 def _describe_classes(program: Program, whole_s: float) -> str:
-    """The classes of layers that take most of the time by themselves, without the layers in them."""
+    """Says which classes of layers take most of the time, without the layers inside them."""
     times: dict[str, float] = defaultdict(float)
     for row in program.layers:
         if row.kind == GRAPH and (name := program.layer_classes.get(row.layer, "")):
@@ -215,7 +215,7 @@ def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
 
 
 def _describe_steps_left_out(program: Program) -> Iterator[str]:
-    """The timed steps before and after those from which the figures are computed."""
+    """Yields the timed steps that the figures leave out, before and after those that count."""
     rank = find_pace_setter(program.ranks) if program.ranks else None
     if rank is None or len(rank.step_numbers) != len(rank.step_times_s) or rank.level[0] >= rank.level[1]:
         return

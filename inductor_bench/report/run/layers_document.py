@@ -37,7 +37,7 @@ from ..document import (
 from .step_document import MOST_CODE, TICKS
 
 KERNEL, LAYER, LINE = "kernel", "layer", "line"
-"""What ``--by`` divides the step's device time by."""
+"""The values of ``--by``: how to divide the step's device time."""
 
 MOST_ROWS = 40
 """The most rows of a tree on a terminal and in Markdown."""
@@ -70,7 +70,10 @@ LEFT_OUT = "a row includes the layers inside it that are too short for rows of t
 
 
 def make_layers_section(run: Run, by: str) -> tuple[Section, ...]:
-    """The sections by layer and by line: a page has both, a terminal and Markdown what is asked for."""
+    """Makes the sections by layer and by line.
+
+    A page has both sections; a terminal and Markdown have the requested one.
+    """
     program = find_step(run)
     if program is None or not program.layers:
         return (Section(f"By {by}", make_sentences([MISSING], NOTE), on=~On.PAGE),) if by != KERNEL else ()
@@ -174,7 +177,7 @@ def _make_cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator
     yield "FLOP", Cell(least + units.flops(whole.flops) if whole.flops else "", whole.flops)
     yield "FLOP/s", Cell(least + units.flop_rate(rate) if (rate := format_rate(whole, whole.flops)) else "", rate)
     of_peak, least = format_rate(whole, whole.peak_s), least or AT_LEAST * bool(whole.without_peak)
-    of_peak = None if of_peak and of_peak > BEYOND else of_peak  # then the peak is not that of this layer
+    of_peak = None if of_peak and of_peak > BEYOND else of_peak  # the peak would not be that of this layer
     yield "of peak", Cell(least + units.percent(of_peak) if of_peak else "", of_peak)
     moved, least = format_rate(whole, whole.moved_bytes), AT_LEAST if whole.unmeasured_s else ""
     yield "bytes", Cell(least + units.size(whole.moved_bytes) if moved else "", whole.moved_bytes)
@@ -187,14 +190,13 @@ def name_node(node: TreeNode) -> str:
 
 
 def format_rate(figures: Figures, amount: float) -> float | None:
-    """An amount by a node's whole time; ``None`` if either is 0."""
+    """Divides an amount by a node's whole time; ``None`` if either is 0."""
     return amount / figures.time_s if amount and figures.time_s else None
 
 
 def _keep_largest_nodes(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:
-    """The nodes with at least :data:`LEAST_SHARE` of the time, and not more than :data:`MOST_ROWS`.
-
-    A node takes no longer than the one above it, so that the one above it is among them.
+    """Returns the nodes with at least :data:`LEAST_SHARE` of the time, at most :data:`MOST_ROWS`. A node never takes
+    longer than its parent, so its parent is among them.
     """
     times = sorted((node.whole.time_s for node in nodes), reverse=True)
     least = max(LEAST_SHARE * whole_s, times[MOST_ROWS - 1] if len(times) >= MOST_ROWS else 0.0)

@@ -1,4 +1,4 @@
-"""What ``inductor_bench.observe`` found, for who reads it in the process that was observed."""
+"""The result of ``inductor_bench.observe``, for code in the observed process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNDER_WAY = "the block that is observed has not come to its end"
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel of a step, or all that fit a glob."""
+    """A kernel of a step, or the sum of all kernels that match a glob."""
 
     name: str  # the kernel's name, or the glob
     calls: float  # in a step; without a step in one iteration of each graph
@@ -41,7 +41,9 @@ class KernelUse:
 
 
 class KernelUses(Mapping[str, KernelUse]):
-    """The kernels of a step by their names, those that take most time first. A glob stands for all that fit it.
+    """The kernels of a step by their names, those that take most time first.
+
+    A glob stands for all kernels that match it.
 
     Args:
         uses: the kernels.
@@ -72,7 +74,7 @@ class KernelUses(Mapping[str, KernelUse]):
 
 
 class ObservedRun(os.PathLike[str]):
-    """What a block of this process did, as ``inductor_bench.observe`` saw it. It stands for the path of its RUN.
+    """The observation of a block of this process by ``inductor_bench.observe``. It can be used as the path of its RUN.
 
     Until the end of the block only ``folder`` and ``is_measured`` are known. If nothing was observed, ``headline`` says
     why, and figures are ``nan``, so that a program that prints them runs on.
@@ -80,7 +82,7 @@ class ObservedRun(os.PathLike[str]):
     Args:
         folder: the RUN; ``None`` if nothing is observed.
         reason: why nothing is observed; empty if it is.
-        is_measured: asks the observation.
+        is_measured: returns whether the observation is complete.
     """
 
     def __init__(self, folder: Path | None, reason: str = "", is_measured: Callable[[], bool] = lambda: False) -> None:
@@ -95,7 +97,7 @@ class ObservedRun(os.PathLike[str]):
 
     @property
     def is_measured(self) -> bool:
-        """Whether nothing more is measured, so that the block may end here; never if nothing is observed."""
+        """Whether the measurement is complete, so that the block may end; false if nothing is observed."""
         return self._ask()
 
     @property
@@ -121,7 +123,7 @@ class ObservedRun(os.PathLike[str]):
 
     @property
     def failures(self) -> tuple[SummaryFailure, ...]:
-        """What failed; what was measured is there nevertheless."""
+        """The failures. The figures that could be measured are there nevertheless."""
         return () if self._reason else self._summary.failures
 
     @property
@@ -137,7 +139,7 @@ class ObservedRun(os.PathLike[str]):
     def kernels(self) -> KernelUses:
         """The kernels of a step by name or glob: ``kernels["triton_red*"].time_s`` in seconds.
 
-        A key that no kernel fits is a ``KeyError`` that names the kernels.
+        If no kernel matches the key, raises a ``KeyError`` that names the kernels.
         """
         if self._reason:
             return KernelUses({}, is_known=False)

@@ -74,17 +74,17 @@ SHARE, LEAST_S = 0.2, 0.0002
 """A projection is right if its error is within this share of the saving, or within these seconds."""
 
 HIDDEN = 0.5
-"""If the step surely does not save this share of the device's saving, the saving counts as hidden by the host."""
+"""If the step saves less than this share of the device's saving for sure, the host counts as hiding the saving."""
 
 WIDE = 0.02
-"""The smallest share of the step for which a difference that the interval does not exclude is named."""
+"""A possible difference inside the interval is named if it is at least this share of the step."""
 
 UNMEASURED = "was not measured, because only the profile of a GPU shows it"
 UNTOLD = (
     "is not known: in the profile their kernels share a name with others, have other names without the edits, or did "
     "not run"
 )
-"""Why a proof does not say what each of several edits saves, without the device's time and with it."""
+"""The reasons why a proof does not say what each edit saves: without and with the device's time."""
 
 ONE_ALONE = "`inductor-bench apply RUN --kernel FILE --verify` proves one edit alone"
 
@@ -125,7 +125,7 @@ def describe_proof(found: Verification) -> str:
 
 
 def describe_busy_machine(found: Verification) -> str:
-    """That other work delayed the compared steps, by the measure of a breakdown; empty if none did."""
+    """Says if other work delayed the compared steps, by the same rule as a breakdown; empty if there was none."""
     load = found.load
     if load is None or not are_steps_delayed(load):
         return ""
@@ -134,7 +134,7 @@ def describe_busy_machine(found: Verification) -> str:
 
 
 def _put_in(kernels: Sequence[AppliedKernel]) -> str:
-    """What was put into the program, in words."""
+    """Says what was put into the program."""
     edits = sum(bool(one.edit) for one in kernels)
     return put_in_words(len(kernels) - edits, edits)
 
@@ -145,7 +145,7 @@ def _name_applied(kernels: Sequence[AppliedKernel]) -> str:
 
 
 def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Iterator[str]:
-    """How many kernels run what was put in; ``run`` is the verb for one, and for several."""
+    """Says how many kernels run their config or edit. ``run`` has the verb for one kernel and for several."""
     edited = [one for one in kernels if one.edit]
     retuned = [one for one in kernels if not one.edit]
     ran = [sum(one.runs for one in which) for which in (edited, retuned)]
@@ -160,7 +160,7 @@ def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Itera
 def _change(saving: Saving) -> str:
     """``14.6 ms instead of 15.6 ms``, and their difference.
 
-    The saving is the median of pairs: if it is not the difference of both medians, the words say so.
+    The saving is the median of pairs. If it is not the difference of the two medians, the words say so.
     """
     tuned, own = units.seconds(saving.tuned_s), units.seconds(saving.own_s)
     shown = 10 ** (math.floor(math.log10(max(saving.own_s, saving.tuned_s, 1e-12))) - 2)  # one in the last digit
@@ -183,7 +183,7 @@ def _format_difference(saving: Saving) -> str:
 
 
 def _has_range(saving: Saving | None) -> bool:
-    """Whether the pairs of a saving are too few for an interval, so that its ends are those of all pairs."""
+    """Whether there are too few pairs for an interval, so that its ends are the extremes of all pairs."""
     return saving is not None and saving.pairs < count_needed_samples(CONFIDENCE)
 
 
@@ -219,12 +219,12 @@ def describe_details(found: Verification) -> Iterator[str]:
 
 
 def _is_on_gpu(found: Verification) -> bool:
-    """Whether a projection is of a GPU's time, of which the host may hide a part from the step."""
+    """Whether a projection is for a GPU, whose saving the host may partly hide from the step."""
     return any({"num_warps", "num_stages"} & kernel.config.keys() for kernel in found.kernels)
 
 
 def describe_projection(found: Verification, measured: Saving) -> str:
-    """The projection beside the saving; if they differ, the kernels to blame."""
+    """Compares the projection with the saving. If they differ, names the kernels that cause it."""
     projected = units.seconds(found.predicted_s)
     apart = abs(measured.saving_s - found.predicted_s)
     if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
@@ -241,7 +241,7 @@ def describe_projection(found: Verification, measured: Saving) -> str:
 
 
 def describe_choices(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
-    """The kernels for which Inductor chose otherwise in this program than in the RUN; nothing without one."""
+    """Yields the kernels for which Inductor chose another config in this program than in the RUN."""
     other = [one for one in kernels if one.own_config and one.state == PINNED]
     if other:
         which = join_words([names.short(one.name, 48) for one in other], MOST_BLAMED)
@@ -259,12 +259,12 @@ def find_blamed_kernels(found: Verification) -> list[AppliedKernel]:
 
 
 def describe_outputs(outputs: PinnedOutputs, what: str = "the configs") -> str:
-    """Whether the outputs agree with ``what`` and without."""
+    """Says whether the outputs with and without ``what`` agree."""
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
     apart = [
-        (outputs.unrepeatable, f"between two calls without {what}, too"),
+        (outputs.unrepeatable, f"between two calls without {what} as well"),
         (outputs.rounding, "by no more than if the inputs are rounded differently"),
     ]
     more = " more" if outputs.tensors else ""
@@ -288,13 +288,13 @@ def describe_outputs(outputs: PinnedOutputs, what: str = "the configs") -> str:
 
 
 def list_applied(found: Verification) -> Sequence[AppliedKernel]:
-    """The kernels that run what was put in, those that save most first, and then the edits that do not run."""
+    """Lists the kernels that run their config or edit, the largest saving first, and then the edits that do not run."""
     shown = [one for one in found.kernels if one.runs or one.edit]
     return sorted(shown, key=lambda one: (not one.runs, -(one.saving_s or 0.0)))
 
 
 def describe_edit(kernel: AppliedKernel, of_range: bool = False) -> str:
-    """What is known of one edit: ``mine.py (triton_red_0): on the device 2.50 ms → 1.80 ms a step, saves …``.
+    """Describes one edit: ``mine.py (triton_red_0): on the device 2.50 ms → 1.80 ms a step, saves …``.
 
     ``of_range`` says that the ends of its saving are those of a range, not of an interval.
     """
@@ -436,7 +436,7 @@ class Applied(Protocol):
 
 
 def make_applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
-    """What was written, what the program runs, or what the configs save."""
+    """Makes the list of written files, of what the program runs, or of what the configs save."""
     if applied.verification is not None:
         proof = make_proof_section(applied.verification, view.top, view.limit)
         commands = Commands((*_list_keeping_commands(applied), *_list_longer_proofs(applied, view.limit)))
@@ -462,7 +462,7 @@ def _list_missed_kernels(kernels: Sequence[AppliedKernel]) -> Items:
 
 
 def _list_keeping_commands(applied: Applied) -> Iterator[tuple[str, str]]:
-    """The command that keeps what a comparison has proven; nothing without a saving, or without the RUN."""
+    """Yields the command that keeps the proven configs and edits; nothing without a saving or without the RUN."""
     found = applied.verification
     if applied.folder is None or found is None or not found.pinned or found.step is None or found.step.verdict != SAVES:
         return
@@ -472,7 +472,7 @@ def _list_keeping_commands(applied: Applied) -> Iterator[tuple[str, str]]:
 
 
 def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple[str, str]]:
-    """The command that compares more steps, if that may decide what is undecided; nothing otherwise."""
+    """Yields the command that compares more steps, if more steps may give a verdict; nothing otherwise."""
     found, request = applied.verification, applied.request
     if found is None or request is None or not may_be_decided(found, limit):
         return
@@ -493,7 +493,7 @@ def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple
 
 
 def may_be_decided(found: Verification, limit: float | None) -> bool:
-    """Whether more steps of a program may decide what is undecided: the verdict, or whether it passes the limit."""
+    """Whether more steps may decide what is undecided: the verdict, or whether the difference passes the limit."""
     step = found.step
     if step is None or not found.pinned or found.way != STEPS or found.ended_early:
         return False
@@ -519,7 +519,7 @@ def _list_written_files(applied: Applied) -> Iterator[Block]:
     if len(applied.unpinned) < applied.winners or edits:
         place = f"{applied.folder}/tuned" if edits else str(applied.folder)
         command = apply_command(shlex.quote(place), applied.program, "--verify")
-        yield Commands(((command, "runs a program with them and without, and says what they save"),))
+        yield Commands(((command, "runs a program with and without them, and says what they save"),))
 
 
 def _shorten_path(path: Path) -> str:

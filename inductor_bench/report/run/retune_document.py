@@ -1,4 +1,4 @@
-"""What retunes won: the retuned kernels of a run, and the candidates of each."""
+"""The result of retunes: the retuned kernels of a run, and the candidates of each kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROJECTION = (
 
 
 def describe_retunes(summary: RetuneSummary, run: Run) -> str:
-    """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
+    """Returns the summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
     counts = [
         (summary.faster, "faster"),
         (summary.same, "as they were"),

@@ -1,4 +1,4 @@
-"""What a run says: the headline, the step, findings, graphs and kernels; and the files that a RUN's report has."""
+"""The document of a run: headline, step, findings, graphs and kernels; and the files of a RUN's report."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ MOST_DIVIDED = 100
 
 @dataclass(frozen=True)
 class PageParts:
-    """What a run's page has beside the record: plots as SVG by name, the timeline, files of kernels, the host's."""
+    """What a run's page has besides the record: plots as SVG by name, the timeline, kernel files, the host's trace."""
 
     plots: Mapping[str, bytes] = field(default_factory=dict)
     timeline: Timeline | None = None
@@ -229,7 +229,7 @@ STOPPED = ("interrupted", "unfinished")
 
 
 def _stopped_later(run: Run, failure: Failure) -> bool:
-    """Whether a failure only says what is missing of a run that was stopped when its answer was known."""
+    """Whether a failure only says what a run lacks because it was stopped once its answer was known."""
     return failure.kind in STOPPED and (run.program is not None or bool(run.modules))
 
 
@@ -241,7 +241,7 @@ def _note_missing_kernels(run: Run) -> Section:
 
 
 def _note_modules_not_run(run: Run, folder: Path | None) -> Section:
-    """The modules that could not be run by themselves, below the step that the program made with them."""
+    """Lists the modules that could not be run outside the program, below the program's own step."""
     failures = [one for one in run.failures if is_beside_step(run, one)]
     items = []
     for failure in failures:
@@ -276,7 +276,7 @@ def _find_log(failure: Failure, folder: Path | None) -> str:
 
 
 def _note_shared_device(run: Run) -> Iterator[Sentence]:
-    """That others used the GPU, right below what was measured."""
+    """Says that other programs used the GPU, directly below the measured step."""
     for one in list_findings(run) if is_shared(run) else ():
         if one.kind == FIRST:
             yield Sentence(write_sentence(one.text, run), BAD)
@@ -556,7 +556,7 @@ RUN_FILES = (
 
 
 def load_libraries(*, plots: bool) -> None:
-    """Imports what the page of a run needs, and what only a RUN's end would import else. A missing one is told then."""
+    """Imports early what a RUN's page needs at its end. A missing library is reported at the end."""
     with contextlib.suppress(ImportError):
         from .. import html  # noqa: F401
 

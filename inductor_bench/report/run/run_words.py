@@ -188,7 +188,7 @@ def list_bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str
 
 
 def list_method_notes(run: Run) -> list[str]:
-    """Returns one sentence per reason about the graphs that were profiled by another method than their own harness."""
+    """Says why graphs were not profiled with their own harness: one sentence for each reason, with its graphs."""
     notes = []
     for name, reason, modules in list_methods(run):
         who = "all graphs" if len(modules) == len(run.modules) > 1 else ", ".join(module.label for module in modules)
@@ -269,7 +269,7 @@ def write_kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection
 
 
 def format_step_saving(cost: Cost) -> str:
-    """Returns ``0.31 ms``, ``0``, or ``0 (0.31 ms)`` where the kernel waits for the host; a dash if it is unknown."""
+    """Returns ``0.31 ms``, ``0``, or ``0 (0.31 ms)`` if the kernel waits for the host; a dash if it is unknown."""
     saving = cost.saving
     if saving.step_saving_s is None:
         return units.MISSING
@@ -280,7 +280,7 @@ def format_step_saving(cost: Cost) -> str:
 
 
 def describe_finding(finding: Finding, run: Run, search: Optimization | None = None) -> str:
-    """A finding as a sentence, what its change would save of the step, simulated, and what a search says of it."""
+    """Writes a finding as a sentence, with its simulated saving, and with the result of a search that tried it."""
     searched = search_words(finding, search) if search is not None else ""
     return " ".join(
         filter(None, (write_sentence(finding.text, run), describe_simulated_saving(finding, run), searched))
@@ -291,9 +291,8 @@ MOST_TRIED = 3
 
 
 def search_words(finding: Finding, search: Optimization) -> str:
-    """What became of a finding's change in a search of ``optimize``, in a sentence; empty if it tries no such change.
-
-    What is proven has its step before and after; what is not has the reason.
+    """Says in a sentence what a search of ``optimize`` found about a finding's change; empty if it tries no such
+    change. A proven change has its step before and after; another change has the reason.
     """
     rows, proven = find_searched_rows(finding, search), find_proven_rows(finding, search)
     if proven and search.winner is not None:
@@ -322,7 +321,7 @@ LEAST_SAVING = 0.002
 
 
 def describe_simulated_saving(finding: Finding, run: Run) -> str:
-    """What a finding's change would save of the step, in a sentence; empty if that was not simulated."""
+    """Says in a sentence what a finding's change would save of the step; empty if that was not simulated."""
     predicted, whole_s = finding.prediction, compute_whole_time_s(run)
     if predicted is None or predicted.device_saving_s is None or not whole_s:
         return ""
@@ -342,7 +341,7 @@ def _format_share(seconds: float, whole_s: float) -> str:
 
 
 def _describe_roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
-    """Returns the measured roofs that the shown kernels are compared with."""
+    """Returns the measured roofs with which the shown kernels are compared."""
     peaks = run.peaks
     if peaks is None:
         return []
@@ -361,7 +360,7 @@ def _describe_roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
 
 
 def _describe_cache_roofs(name: str, peaks: Peaks, entries: Sequence[Entry]) -> str:
-    """Returns ``L2 9.30 TB/s``, or the range of a CPU's caches, which are the faster the fewer bytes a call moves."""
+    """Returns ``L2 9.30 TB/s``, or the range of a CPU's caches: the fewer bytes a call moves, the faster they are."""
     rates = (describe_rate(entry.module, entry.kernel) for entry in entries if entry.kernel.roof.bound == "cache")
     found = sorted(peak for rate in rates if (peak := rate.find_peak(peaks)))
     if not found:
@@ -417,7 +416,7 @@ def format_peak_share(entry: Entry) -> str:
 
 
 def format_alone_ratio(run: Run, entry: Entry) -> str:
-    """Returns ``0.62x`` for a kernel whose call by itself is far off a call in the program; else nothing."""
+    """Returns ``0.62x`` for a kernel whose time alone differs much from its time in the program; else nothing."""
     ratio = compute_alone_ratio(run, entry.kernel)
     if ratio is None or not is_far_off(ratio):
         return ""

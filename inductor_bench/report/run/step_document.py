@@ -1,4 +1,4 @@
-"""The program's step: its bar, timeline and table of parts, its ranks and graphs, and what the host does in it."""
+"""The section of a program's step: bar, timeline, table of parts, ranks, graphs, and what the host does."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def make_ledger_rows(program: Program, most: int = MOST_PARTS) -> list[LedgerRow
 
 
 def _make_ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
-    """All parts; a terminal shows one row for the small ones, and the signs of its bar."""
+    """Makes the table of all parts. A terminal shows one row for the small parts, and the signs of its bar."""
     every = make_ledger_rows(program, most=10**6)
     signs = [one.fill for one in few] + [""] * len(every)
     columns = (
@@ -157,7 +157,7 @@ def _make_ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
 
 
 def _make_loops_table(program: Program) -> Iterator[Block]:
-    """The calls of a step that repeat, and those between them; nothing if none repeat."""
+    """Makes the table of a step's repeated calls, and of the calls between them; nothing if no calls repeat."""
     if not program.stretches:
         return
     columns = (
@@ -227,7 +227,7 @@ def choose_graph_colours(run: Run) -> dict[str, str]:
 
 
 def describe_idle_time(run: Run) -> str:
-    """What idle time is on the device of the program, and how much of the step it is."""
+    """Says what idle time means on the program's device, and how much of the step it is."""
     what = "no operator runs" if runs_on_host(run) else "the device is idle"
     time_s = sum(part.time_s for part in list_parts(run, IDLE))
     return f"idle: {what}, {units.seconds(time_s)} ({units.percent(compute_idle_share(run))}) in all"
@@ -255,7 +255,7 @@ def label_part(part: Part) -> str:
 
 
 def describe_place(part: Part) -> str:
-    """Returns the line or the module of a part; of a graph how it is launched, of a collective what is hidden."""
+    """Returns a part's line or module; for a graph how it is launched, for a collective its hidden time."""
     place = names.clean(place_words(part))
     if part.kind == IDLE and part.function:
         return names.clean(describe_spot(part))
@@ -439,7 +439,7 @@ def make_host_section(run: Run) -> Section:
 
 
 def _sum_words(run: Run, host: HostWork) -> str:
-    """What all rows add up to, of the idle time of a step."""
+    """Says how much of a step's idle time all rows add up to."""
     rows = units.seconds(sum(one.time_s for one in host.stretches))
     idle = units.seconds(sum(part.time_s for part in list_parts(run, IDLE)))
     return f"all rows add up to the {idle} of idle time" if rows == idle else f"all rows: {rows} of {idle} of idle time"
@@ -478,7 +478,7 @@ def describe_few_samples(host: HostWork) -> str:
 
 
 def describe_sampling_cost(host: HostWork, *, on_host: bool) -> str:
-    """What the samples are worth, and what they cost."""
+    """Says how certain the samples are, and what sampling costs."""
     moments = "outside of operators" if on_host else "with the device idle"
     said = f"{host.samples} of {host.every} samples, in {host.steps} further steps, found the host {moments}"
     if 0 < host.samples < MANY:
@@ -506,7 +506,7 @@ def make_flame_section(run: Run, trace: HostTrace | None) -> Section:
 
 
 def list_flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) -> tuple[tuple[Stretch, ...], ...]:
-    """The bars of each level, from the outermost functions. A place that no frame has is left out."""
+    """Returns the bars of each level, beginning with the outermost functions. Empty places are left out."""
     whole_s = sum(profile.weights)
     stacks = sorted(zip(profile.samples, profile.weights, strict=False))
     levels: list[list[Stretch]] = []
