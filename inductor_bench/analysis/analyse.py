@@ -37,7 +37,7 @@ from .call_work import HELPER_KERNELS, count_least_bytes, count_touched_bytes
 from .evidence_files import AttributedModule, EvidenceFiles
 from .kernel_aggregation import KernelFacts, KernelIdentity, OwnTime, StepUse, aggregate_kernels, total_categories
 from .layer_times import KernelWork
-from .ledger import find_uses, make_kernel_key, own_time
+from .ledger import find_uses, make_kernel_key, read_own_time
 from .program_step import DescribedProgram, add_notes, add_work_by_layer, describe_program
 from .residence import compute_shares_in_step, read_buffers_of
 from .roofline import find_refuted_roofs, leave_out_bounds, list_rates
@@ -68,7 +68,7 @@ class ModuleInStep:
         """Whether it is known which kernels the step runs."""
         return self.known is not None or bool(self.parts)
 
-    def uses_of(self, rows: Sequence[OwnTime], *, on_host: bool) -> Sequence[StepUse | None]:
+    def list_uses(self, rows: Sequence[OwnTime], *, on_host: bool) -> Sequence[StepUse | None]:
         """The use of each of the module's kernels."""
         if self.known is not None:
             return [self.known.get(row.key) for row in rows]
@@ -202,7 +202,7 @@ def read_kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s:
         whole_s=whole_s,
         module_file=f"modules/{module.slug}.py",
         files=facts.kernel_files,
-        use_in_step=partial(step.uses_of, on_host=device.runs_on_host) if step and step.has_uses else None,
+        use_in_step=partial(step.list_uses, on_host=device.runs_on_host) if step and step.has_uses else None,
         step_time_s=step.time_s if step else 0.0,
     )
 
@@ -447,8 +447,8 @@ def _count_unseen(rows: list[ModuleRecord], steps: Mapping[str, ModuleInStep]) -
     count = 0
     for row in rows:
         if row.slug in steps and steps[row.slug].has_uses:
-            own = [own_time(kernel) for kernel in row.kernels]
-            uses = steps[row.slug].uses_of(own, on_host=find_device(row.device).runs_on_host)
+            own = [read_own_time(kernel) for kernel in row.kernels]
+            uses = steps[row.slug].list_uses(own, on_host=find_device(row.device).runs_on_host)
             count += sum(use.estimated for use in uses if use is not None)
     return count
 

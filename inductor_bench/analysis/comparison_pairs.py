@@ -142,23 +142,23 @@ def pair_kernels(graphs: Sequence[GraphPair], texts: Texts) -> list[Match]:
     rest: list[tuple[list[SideKernel], list[SideKernel]]] = []
     for pair in graphs:
         left = list(pair.a.kernels) if pair.a else [], list(pair.b.kernels) if pair.b else []
-        found += _take_equal(*left)
+        found += _match_equal_code(*left)
         rest.append(left)
     across = [kernel for left, _ in rest for kernel in left], [kernel for _, left in rest for kernel in left]
-    moved = _take_equal(*across)
+    moved = _match_equal_code(*across)
     gone = {id(kernel) for match in moved for kernel in (*match.a, *match.b)}
     found += moved
     lone: tuple[list[SideKernel], list[SideKernel]] = ([], [])
     for left in rest:
         within = [[kernel for kernel in kernels if id(kernel) not in gone] for kernels in left]
-        found += _take_alike(within[0], within[1], texts)
+        found += _match_similar_code(within[0], within[1], texts)
         lone[0].extend(within[0])
         lone[1].extend(within[1])
-    found += _take_alike(*lone, texts)
+    found += _match_similar_code(*lone, texts)
     return [*found, *(Match((one,), ()) for one in lone[0]), *(Match((), (one,)) for one in lone[1])]
 
 
-def _take_equal(a: list[SideKernel], b: list[SideKernel]) -> list[Match]:
+def _match_equal_code(a: list[SideKernel], b: list[SideKernel]) -> list[Match]:
     """Removes kernels with equal code from both lists and pairs them, first by equal name and then by time."""
     found = []
     for by_name in (True, False):
@@ -172,7 +172,7 @@ def _take_equal(a: list[SideKernel], b: list[SideKernel]) -> list[Match]:
     return found
 
 
-def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[Match]:
+def _match_similar_code(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[Match]:
     """Matches unequal code, and removes it from both lists: sure counterparts first, then kernels that share work."""
     if not a or not b or len(a) * len(b) > MOST_PAIRS:
         return []

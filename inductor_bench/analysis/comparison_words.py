@@ -99,7 +99,7 @@ def list_environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference,
         rows.append(("float32 products in", _name_product_types(a), _name_product_types(b)))
         rows.append(("how it was measured", _name_methods(a), _name_methods(b)))
     rows.append(("inductor-bench", a.tool_version, b.tool_version))
-    rows += _request_rows(a.request, b.request)
+    rows += _list_request_rows(a.request, b.request)
     if a.program_sha256 and b.program_sha256:  # older records have none
         one, other = (f"sha256 {run.program_sha256[:SHOWN_DIGITS]}" for run in (a, b))
         rows.append((PROGRAM_FILE, one, other))
@@ -154,7 +154,7 @@ def _read_fact(place: str, environment: Environment) -> str:
     return absent if place == "versions.triton" or place.startswith("device.") else ""
 
 
-def _request_rows(a: BreakdownRequest, b: BreakdownRequest) -> Iterator[tuple[str, str, str]]:
+def _list_request_rows(a: BreakdownRequest, b: BreakdownRequest) -> Iterator[tuple[str, str, str]]:
     for name in _REQUEST:
         yield name.replace("_", " "), _format_value(getattr(a, name)), _format_value(getattr(b, name))
 

@@ -254,7 +254,7 @@ def _make_kernel(group: _Group, use: StepUse | None, context: _Context) -> Kerne
     samples = [0.0] * context.iterations
     for activity, _ in group.members:
         samples[activity.iteration] += activity.duration_s
-    shapes = _shape_groups(group.counted, context) if definition is None else ()
+    shapes = _list_shape_groups(group.counted, context) if definition is None else ()
     moved, flops = _describe_work(definition, shapes, group.calls, facts) if group.counted else (None, None)
     work = LeastWork(moved, flops, _find_product_type(group, context) if flops else group.dtype)
     dram_bytes = compute_dram_bytes(moved, (activity for activity, _ in group.counted), facts.dram_shares)
@@ -408,15 +408,15 @@ def _describe_work(
     return (per_call * calls if per_call is not None else None), (flops * calls if flops is not None else None)
 
 
-def _shape_groups(members: Sequence[Member], context: _Context) -> tuple[ShapeGroup, ...]:
+def _list_shape_groups(members: Sequence[Member], context: _Context) -> tuple[ShapeGroup, ...]:
     alike: dict[tuple[TensorArguments | None, OperatorPart | None], list[Activity]] = defaultdict(list)
     for activity, part in members:
         alike[activity.arguments, part].append(activity)
-    groups = [_shape_group(arguments, part, group, context) for (arguments, part), group in alike.items()]
+    groups = [_make_shape_group(arguments, part, group, context) for (arguments, part), group in alike.items()]
     return tuple(sorted(groups, key=lambda group: -group.time_s))
 
 
-def _shape_group(
+def _make_shape_group(
     arguments: TensorArguments | None, part: OperatorPart | None, group: Sequence[Activity], context: _Context
 ) -> ShapeGroup:
     iterations = context.steady

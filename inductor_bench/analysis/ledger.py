@@ -459,7 +459,7 @@ def make_activity_key(activity: Activity) -> KernelIdentity:
     return classify(activity), activity.name, (activity.operator or "").replace("::", ".", 1)
 
 
-def own_time(kernel: Kernel) -> OwnTime:
+def read_own_time(kernel: Kernel) -> OwnTime:
     """The calls and time of a kernel's row in its module's own run."""
     return OwnTime(make_kernel_key(kernel), kernel.calls, kernel.time_s, kernel.line is None)
 

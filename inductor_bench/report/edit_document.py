@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .. import units
-from ..analysis.findings.finding import apply_command, plural
+from ..analysis.findings.finding import plural, write_apply_command
 from ..analysis.limits import compute_slowdown_of_kernels, describe_limit
 from ..records.comparison import Pairing
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
@@ -167,7 +167,7 @@ def _after_check(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[st
     """Yields the command that proves a right edit in its RUN's program; nothing for a slower or unchanged kernel."""
     if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
         options = ("--kernel", shlex.quote(verdict.file), "--verify")
-        command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
+        command = write_apply_command(shlex.quote(verdict.run), verdict.program, *options)
         yield command, "runs the program with and without the edited kernel, and says what the kernel saves of a step"
     yield from _list_longer_checks(verdict, limit)
 

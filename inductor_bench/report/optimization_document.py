@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .. import units
-from ..analysis.findings.doubts import DELAYED, find_worst_load, load_words
+from ..analysis.findings.doubts import DELAYED, describe_load, find_worst_load
 from ..analysis.findings.finding import plural
 from ..analysis.optimization.search_results import (
     NO_INTERVAL,
@@ -135,7 +135,7 @@ def write_headline(found: Optimization) -> str:
         caveat = f", {found.caveat}; {does}" if found.caveat else ""
         return f"{describe_result(found)}. {plural(tried, 'setting')} tried, {len(winner.slugs)} kept{caveat}"
     busy = find_load(found)
-    step = f"{load_words(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
+    step = f"{describe_load(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
         return f"{step} a step: {_explain_nothing_timed(found)}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..analysis.findings.finding import apply_command, list_program_words, plural
+from ..analysis.findings.finding import list_program_words, plural, write_apply_command
 from ..messages.observed import Pins
 from ..records.base import FileName
 from ..records.edit import EditPin
@@ -200,8 +200,8 @@ def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str
         lines += [f"With an edited source, for {where}: {plural(len(edits), 'kernel')}, in `{KERNELS}/`.", ""]
     lines += [
         "```bash",
-        f"{plain(apply_command(place, program))}             # any program, unchanged",
-        f"{plain(apply_command(place, program, '--verify'))}    # and what it saves",
+        f"{plain(write_apply_command(place, program))}             # any program, unchanged",
+        f"{plain(write_apply_command(place, program, '--verify'))}    # and what it saves",
         "```",
         "",
     ]

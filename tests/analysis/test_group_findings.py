@@ -16,7 +16,7 @@ from quiet_runs import with_kernel
 
 from inductor_bench.analysis.findings.finding import ADVICE, NOTE, Finding
 from inductor_bench.analysis.findings.first_line import _describe_program_savings
-from inductor_bench.analysis.findings.next_commands import find_searched_rows, try_command
+from inductor_bench.analysis.findings.next_commands import find_searched_rows, write_trial_command
 from inductor_bench.analysis.findings.precision_findings import CALL_S
 from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.base import Category
@@ -220,16 +220,16 @@ def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
     run = replace(run, request=replace(run.request, kind=COMMAND))
     (found,) = of(run, "full-float32")
     allowed = "inductor-bench optimize runs/serve --allow bf16"
-    assert try_command(run, found, "runs/serve") == allowed
+    assert write_trial_command(run, found, "runs/serve") == allowed
     groups = [replace(tried.menu_row(slug), group=slug) for slug in ("tf32", "bf16")]
     rows = (groups[0], replace(groups[1], reason="--allow bf16 tries it"))
     search = replace(tried.optimization(tried.two_winners()), rows=rows)
     assert find_searched_rows(found, search) == rows[1:]
-    assert try_command(run, found, "runs/serve", search=search) == allowed
+    assert write_trial_command(run, found, "runs/serve", search=search) == allowed
     late = replace(search, rows=(replace(rows[1], reason="no time; give a longer --budget"),))
-    assert try_command(run, found, "runs/serve", search=late).startswith(f"{allowed} --budget ")
+    assert write_trial_command(run, found, "runs/serve", search=late).startswith(f"{allowed} --budget ")
     done = replace(search, rows=(replace(rows[1], reason="it is no faster"),))
-    assert try_command(run, found, "runs/serve", search=done) == ""
+    assert write_trial_command(run, found, "runs/serve", search=done) == ""
 
 
 @pytest.mark.parametrize(

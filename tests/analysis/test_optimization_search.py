@@ -19,8 +19,8 @@ from inductor_bench.analysis.optimization.trial_plans import (
     CompileAhead,
     ProcessCosts,
     TrialPlan,
+    compute_round_time_s,
     have_conflict,
-    time_of_round,
 )
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
@@ -499,8 +499,8 @@ def test_a_comparison_stays_on_one_device() -> None:
 
 def test_what_two_devices_ran_one_after_the_other_takes_the_time_of_both() -> None:
     trials = [Trial("1", SCREEN, True, (), time_s=3.0, gpu="0"), Trial("2", SCREEN, True, (), time_s=4.0, gpu="0")]
-    assert time_of_round(trials) == 7.0
-    assert time_of_round([trials[0], replace(trials[1], gpu="1")]) == 4.0
+    assert compute_round_time_s(trials) == 7.0
+    assert compute_round_time_s([trials[0], replace(trials[1], gpu="1")]) == 4.0
 
 
 # Whole runs

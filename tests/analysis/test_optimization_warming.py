@@ -8,7 +8,7 @@ import pytest
 import step_runs
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.trial_plans import CompileAhead, plan_processes_ahead, time_of_round
+from inductor_bench.analysis.optimization.trial_plans import CompileAhead, compute_round_time_s, plan_processes_ahead
 from inductor_bench.records.optimization import CONFIRM, KEPT, PROVE, SCREEN, WARMING, Trial
 from inductor_bench.records.run import Run
 
@@ -107,7 +107,7 @@ def test_compiling_ahead_is_spent_time_and_ends_in_time() -> None:
 
 def test_processes_that_only_compile_run_beside_each_other() -> None:
     trials = [Trial(str(number), WARMING, True, (), time_s=3.0 + number, gpu="0") for number in range(3)]
-    assert time_of_round(trials) == 5.0
+    assert compute_round_time_s(trials) == 5.0
 
 
 @pytest.mark.parametrize(

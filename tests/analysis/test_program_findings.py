@@ -12,7 +12,7 @@ from inline import change
 
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Finding, RemovedWork
 from inductor_bench.analysis.findings.first_line import write_first_line
-from inductor_bench.analysis.findings.next_commands import try_command
+from inductor_bench.analysis.findings.next_commands import write_trial_command
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, find_saving_s, list_findings
 from inductor_bench.analysis.findings.step_phrases import describe_step
 from inductor_bench.analysis.optimization.menu import make_menu
@@ -369,7 +369,7 @@ def test_equal_graph_breaks_are_told_once_with_what_dynamo_hints_at() -> None:
         "`torch._dynamo.config.capture_scalar_outputs = True`"
     )
     assert [change.setting for change in found.changes] == ["torch._dynamo.config.capture_scalar_outputs"]
-    assert try_command(run, found, "runs/a") == "inductor-bench optimize runs/a"
+    assert write_trial_command(run, found, "runs/a") == "inductor-bench optimize runs/a"
     own = replace(run, capture=Capture(graph_breaks=("/x/train.py:3: print",)))
     assert "hint" not in the(own, "graph-breaks").text and not the(own, "graph-breaks").changes
 

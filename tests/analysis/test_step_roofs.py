@@ -11,7 +11,7 @@ import step_runs
 from quiet_runs import run_of, with_kernel
 
 from inductor_bench.analysis.kernel_aggregation import StepUse, judge_in_step
-from inductor_bench.analysis.ledger import own_time
+from inductor_bench.analysis.ledger import read_own_time
 from inductor_bench.analysis.roofline import find_refuted_roofs, leave_out_bounds, list_rates
 from inductor_bench.analysis.step_costs import compute_alone_ratio, compute_cost
 from inductor_bench.records.base import Category as C
@@ -30,7 +30,7 @@ READER = build.kernel("triton_red_fused_sum_0", C.REDUCTION, 2, 20e-6, moved_byt
 def judged(kernel: Kernel) -> tuple[Run, Kernel]:
     used = kernel.step_calls is not None and kernel.step_time_s is not None
     use = StepUse(kernel.step_calls or 0.0, kernel.step_time_s or 0.0) if used else None
-    roof = judge_in_step(own_time(kernel), use, kernel.work, kernel.shapes, kernel.dram_bytes, PEAKS)
+    roof = judge_in_step(read_own_time(kernel), use, kernel.work, kernel.shapes, kernel.dram_bytes, PEAKS)
     kernel = replace(kernel, roof=roof)
     module = replace(build.module("forward", [], 1e-3), device="cuda", kernels=(kernel,))
     program = step_runs.program(step_runs.transformer().program.parts[:1], step_s=20e-3)  # type: ignore[union-attr]

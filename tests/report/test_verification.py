@@ -247,7 +247,9 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert "Outputs in the program cannot be compared: of 3 tensors, 3 differ between two calls" in " ".join(nothing)
     assert not any("agree" in words for words in nothing)
     either = " ".join(describe_details(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
-    assert "of 3 tensors, 1 differs between two calls without the configs as well, and 2 differ by no more than" in either
+    assert (
+        "of 3 tensors, 1 differs between two calls without the configs as well, and 2 differ by no more than" in either
+    )
     equal = replace(FOUND, outputs=PinnedOutputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in describe_details(equal))
 

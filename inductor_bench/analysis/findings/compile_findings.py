@@ -26,7 +26,7 @@ from .finding import (
     shorten_paths,
 )
 from .program_findings import MANY_CALLS, WRAPPERS, find_small_graphs, find_unused_cuda_graphs, list_idle_parts
-from .step_phrases import format_share, place_words
+from .step_phrases import describe_part_place, format_share
 
 # Says failed guards in plain words.
 #
@@ -485,7 +485,7 @@ def _is_of_loss(part: Part) -> bool:
 
 def describe_operator(part: Part, evidence: RunEvidence) -> str:
     """An eager operator with its share of the step and its line: ``aten.embedding 2.0% (app/train.py:23)``."""
-    place = place_words(part)
+    place = describe_part_place(part)
     return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
         f" ({place})" if place else ""
     )

@@ -118,7 +118,7 @@ def find_disturbed_step(run: Run) -> str:
         worst = find_busiest(run.modules)
         if worst is None or fastest_s * FASTEST > program.step_time_s:
             return ""
-        why = f"{load_words(worst)} right after the steps, when the modules ran by themselves"
+        why = f"{describe_load(worst)} right after the steps, when the modules ran by themselves"
     return f"{why}. {describe_step(program)}, the fastest one {units.seconds(fastest_s)}"
 
 
@@ -133,7 +133,9 @@ def find_disturbed(run: Run) -> Finding | None:
         step was profiled, ``None`` if the steps were not disturbed.
     """
     if why := find_disturbed_step(run):
-        return Finding("busy-machine", f"these figures do not count: {why}. {_measure_again_words(run)}", level=CAUTION)
+        return Finding(
+            "busy-machine", f"these figures do not count: {why}. {_advise_another_measurement(run)}", level=CAUTION
+        )
     concerned = () if find_step(run) is not None else find_disturbed_graphs(run)
     if not concerned:
         return None
@@ -141,7 +143,9 @@ def find_disturbed(run: Run) -> Finding | None:
     what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{join_labels(concerned)}: these"
     kept = "" if on_host else " (kernel times do)"
-    text = f"{whose} {what} do not count{kept}: {explain_disturbance(run, concerned)}. {_measure_again_words(run)}"
+    text = (
+        f"{whose} {what} do not count{kept}: {explain_disturbance(run, concerned)}. {_advise_another_measurement(run)}"
+    )
     return Finding("busy-machine", text, list_slugs(concerned), level=CAUTION)
 
 
@@ -155,13 +159,13 @@ def explain_busy_kernels(run: Run) -> str:
     elif runs_on_host(run) and (concerned := find_disturbed_graphs(run)):
         worst = find_busiest(run.modules)
         # If there are several sentences, the first says what was busy.
-        why = explain_disturbance(run, concerned).partition(". ")[0] or (load_words(worst) if worst else "")
+        why = explain_disturbance(run, concerned).partition(". ")[0] or (describe_load(worst) if worst else "")
     else:
         return ""
     return f"these times may be too long: {why}"
 
 
-def _measure_again_words(run: Run) -> str:
+def _advise_another_measurement(run: Run) -> str:
     again = repeat_command(run)
     return MEASURE_AGAIN + (f" ({again})" if again else "")
 
@@ -232,7 +236,7 @@ def _list_reasons(module: ModuleRecord) -> Iterator[str]:
     """Yields the figures that show the disturbance; the figures of the machine come first."""
     times = module.times
     if (worst := find_busiest([module])) is not None:
-        yield load_words(worst)
+        yield describe_load(worst)
     if are_kernels_disturbed(module):
         yield f"{units.seconds(times.busy_time_s)} of kernels in {units.seconds(times.wall_time_s)} of wall time"
     if _spread(times.wall_samples_s) >= SCATTER:
@@ -256,7 +260,7 @@ def find_busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 
-def load_words(load: MachineLoad, runs: str = "run") -> str:
+def describe_load(load: MachineLoad, runs: str = "run") -> str:
     """``the machine was busy (load 6.0 on 2 cores, waiting for a core 79% of the time, …)``; ``runs`` says of what."""
     average = f"load {load.load:.1f} on {plural(load.cores, 'core')}, " if load.load is not None else ""
     return (

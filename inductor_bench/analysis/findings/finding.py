@@ -132,7 +132,7 @@ def list_slugs(modules: Iterable[ModuleRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(module.slug for module in modules))
 
 
-def replay_words(module: ModuleRecord) -> str:
+def describe_replay(module: ModuleRecord) -> str:
     """Compares a replay as one CUDA graph with the wall time: ``1.20 ms instead of 1.50 ms (forward)``."""
     times = module.times
     return f"{units.seconds(times.graph_time_s)} instead of {units.seconds(times.wall_time_s)} ({module.label})"
@@ -338,7 +338,7 @@ def sum_gain_limits(rows: Iterable[CostedKernel]) -> float:
     return sum(row.cost.gain_limit_s or 0.0 for row in rows)
 
 
-def worth_naming(evidence: RunEvidence, rows: Rows) -> tuple[Rows, str]:
+def select_kernels_worth_naming(evidence: RunEvidence, rows: Rows) -> tuple[Rows, str]:
     """Returns the kernels that could each save at least :data:`LEAST_GAIN`, and a sentence about the others, if any.
 
     The sentence follows the text of a finding, which has no full stop.
@@ -458,7 +458,7 @@ def repeat_command(run: Run, *, elsewhere: bool = False, **changes: object) -> s
     return shlex.join([*begin, *options, *added, *rest])
 
 
-def retune_command(place: str, retune: RetuneRequest) -> str:
+def write_retune_command(place: str, retune: RetuneRequest) -> str:
     """Returns the command that retunes kernels of a RUN. ``place`` is the RUN's path, quoted for the shell."""
     return f"inductor-bench breakdown {place} {shlex.join(list_option_words(retune))}"
 
@@ -514,7 +514,7 @@ def _leave_out_option(words: list[str], option: str) -> list[str]:
     return kept
 
 
-def apply_command(place: str, program: str, *options: str) -> str:
+def write_apply_command(place: str, program: str, *options: str) -> str:
     """The command that runs a program with the configs of a RUN.
 
     Args:

@@ -39,7 +39,7 @@ from .finding import (
     plural,
     sum_gain_limits,
 )
-from .graph_findings import find_faster_replays, find_host_bound_graphs, launch_bound
+from .graph_findings import find_faster_replays, find_host_bound_graphs, find_launch_bound_graphs
 from .precision_findings import find_full_float32
 from .step_phrases import describe_step
 
@@ -210,7 +210,7 @@ def _write_headline_of_graphs(run: Run) -> Finding | None:
         return busy
     whole = sum(compute_weight_s(run, module) for module in measured)
     evidence = RunEvidence(run)
-    for finding in (*launch_bound(evidence), *find_host_bound_graphs(evidence)):
+    for finding in (*find_launch_bound_graphs(evidence), *find_host_bound_graphs(evidence)):
         concerned = [module for module in measured if module.slug in finding.modules]
         if 2 * sum(compute_weight_s(run, module) for module in concerned) >= whole:
             return finding

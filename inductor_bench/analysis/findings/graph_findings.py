@@ -18,11 +18,11 @@ from .finding import (
     RunEvidence,
     compute_idle_per_launch,
     compute_idle_s,
+    describe_replay,
     join_labels,
     join_words,
     list_slugs,
     replay_gain_s,
-    replay_words,
 )
 
 # Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
@@ -31,7 +31,7 @@ from .finding import (
 MOST_NAMED = 2  # largest number of graphs that one sentence names
 
 
-def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
+def find_launch_bound_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs in which the GPU waits for launches.
 
     There is no finding for a program that recompiles often: CUDA graphs would be recorded as often.
@@ -88,7 +88,7 @@ def _describe_idle_time(graphs: list[ModuleRecord]) -> str:
 
 
 def _describe_replays(graphs: list[ModuleRecord]) -> str:
-    words = [replay_words(module) for module in graphs]
+    words = [describe_replay(module) for module in graphs]
     return join_words(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
 
 
@@ -167,7 +167,7 @@ def _count_calls(module: ModuleRecord) -> int:
 
 
 RULES = (
-    Rule(("launch-bound",), launch_bound),
+    Rule(("launch-bound",), find_launch_bound_graphs),
     Rule(("host-bound",), find_host_bound_graphs),
     Rule(("cuda-graph",), find_faster_replays),
     Rule(("gaps",), find_gaps),

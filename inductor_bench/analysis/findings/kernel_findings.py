@@ -39,10 +39,10 @@ from .finding import (
     list_slugs,
     make_finding,
     plural,
+    select_kernels_worth_naming,
     shorten_paths,
     sum_gain_limits,
     time_of,
-    worth_naming,
 )
 from .precision_findings import list_processor_rows
 from .program_findings import list_idle_parts
@@ -152,7 +152,7 @@ def find_kernels_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF
         ]
-        low, left_out = worth_naming(evidence, far)
+        low, left_out = select_kernels_worth_naming(evidence, far)
         low.sort(key=lambda row: -(row.cost.gain_limit_s or 0.0))
         if whole.part(sum_gain_limits(low)) < LEAST_SHARE:
             continue
@@ -238,7 +238,7 @@ def find_library_calls_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF / 2
         ]
-        low, left_out = worth_naming(evidence, far)
+        low, left_out = select_kernels_worth_naming(evidence, far)
         replaceable = all(row.device.suggests_tuning for row in low)
         if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
             continue
@@ -388,7 +388,7 @@ HINTED = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops", "allow_r
 """Options of Dynamo that its hints name, and that ``optimize`` tries."""
 
 
-def hinted_options(run: Run) -> tuple[str, ...]:
+def list_hinted_options(run: Run) -> tuple[str, ...]:
     """The options of :data:`HINTED` that a hint of the run's graph breaks names."""
     return tuple(name for name in HINTED if any(f"config.{name}" in text for text in run.capture.graph_breaks))
 
@@ -412,7 +412,7 @@ def find_graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
             f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{hinted}{_describe_cost_between_graphs(evidence)}"
         )
         changes = tuple(
-            ProgramChange("setting", f"{DYNAMO_CONFIG}{name}", "True") for name in hinted_options(evidence.run)
+            ProgramChange("setting", f"{DYNAMO_CONFIG}{name}", "True") for name in list_hinted_options(evidence.run)
         )
         yield Finding("graph-breaks", text, level=CAUTION if own else NOTE, changes=changes)
 
@@ -426,7 +426,7 @@ def _describe_cost_between_graphs(evidence: RunEvidence) -> str:
     return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
 
 
-def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
+def find_capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports modules that only one of the two captures found."""
     run = evidence.run
     if run.capture.disagreement:
@@ -519,6 +519,6 @@ RULES = (
     Rule(("other",), find_unnamed_kernels),
     Rule(("unsteady-kernels",), find_unsteady_kernels, is_measurement=True),
     Rule(("graph-breaks",), find_graph_breaks),
-    Rule(("capture",), capture_disagreement, is_measurement=True),
+    Rule(("capture",), find_capture_disagreement, is_measurement=True),
     Rule(("threads",), find_single_thread),
 )

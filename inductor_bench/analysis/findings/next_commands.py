@@ -35,11 +35,11 @@ from .finding import (
     LEAST_SHARE,
     UNTUNABLE,
     Finding,
-    apply_command,
     list_program_words,
     repeat_command,
-    retune_command,
+    write_apply_command,
     write_modes_command,
+    write_retune_command,
 )
 from .first_line import write_first_line
 from .kernel_findings import DYNAMO_CONFIG
@@ -75,7 +75,7 @@ def next_commands(
         search: what ``optimize`` has found in the RUN, if it has ended there.
     """
     place = shlex.quote(str(folder))
-    commands = list(_repair_commands(run))
+    commands = list(_suggest_repair_commands(run))
     if any(failure.stage == "report" for failure in run.failures):
         again = f"inductor-bench report {place}"
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
@@ -103,7 +103,7 @@ def _suggest_largest_trial(
 ) -> Iterator[NextCommand]:
     """Suggests what a search has found, and the command that tries the finding which could save most."""
     if search is not None:
-        yield NextCommand(_search_report(folder), "what the search for faster settings found")
+        yield NextCommand(_write_search_report_command(folder), "what the search for faster settings found")
         if (applies := write_applying_command(run, folder, search)) != "":
             yield NextCommand(applies, "runs the program with the settings that are proven")
     if any(failure.kind == ELSEWHERE for failure in run.failures):
@@ -114,7 +114,7 @@ def _suggest_largest_trial(
     for place, (saved_s, one) in enumerate(advice):
         if saved_s <= 0 or (place and saved_s < least_s):
             return
-        command = try_command(run, one, folder, files, search=search)
+        command = write_trial_command(run, one, folder, files, search=search)
         if command:
             long = "; it takes up to 20 minutes" if command.startswith("inductor-bench optimize") else ""
             most = "what could save most" if place == 0 else "what could save most of all that a command can try"
@@ -126,10 +126,10 @@ def _suggest_largest_trial(
 def write_applying_command(run: Run, folder: str, search: Optimization) -> str:
     """The command that runs the program with what a search in a RUN has proven; empty if there is none."""
     program = list_program_words(run.request) if search.winner is not None else ""
-    return apply_command(shlex.quote(f"{folder}/optimized"), program) if program else ""
+    return write_apply_command(shlex.quote(f"{folder}/optimized"), program) if program else ""
 
 
-def _search_report(folder: str) -> str:
+def _write_search_report_command(folder: str) -> str:
     return f"inductor-bench report {shlex.quote(f'{folder}/optimized')}"
 
 
@@ -205,7 +205,7 @@ def _suggest_kernel_commands(run: Run, place: str, files: Container[str] | None)
             rest = "measures the model's step time with and without the configs"
         why = f"retunes the kernels that take most time, and {rest}"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
-    yield from _apply_commands(run, place)
+    yield from _suggest_apply_commands(run, place)
 
 
 def _is_proven_here(run: Run) -> bool:
@@ -222,7 +222,7 @@ def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool
     return generated_s >= LEAST_SHARE * program.step_time_s
 
 
-def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
+def _suggest_apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     """Suggests commands that put the winners of retunes into the program."""
     winners = [retune for retune in run.retunes if retune.row.verdict == FASTER]
     if any(retune.switch == CUDNN_SEARCH for retune in winners) and (
@@ -234,10 +234,10 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         return
     program = list_program_words(run.request)
     if run.verification is None and _is_proven_here(run):
-        again = retune_command(place, RetuneRequest(winners[0].method, top=1))  # all winners are compared
+        again = write_retune_command(place, RetuneRequest(winners[0].method, top=1))  # all winners are compared
         yield NextCommand(again, "says what the faster configs save in the model's steps")
     elif run.verification is None:
-        yield NextCommand(apply_command(place, program, "--verify"), "says what the faster configs save in it")
+        yield NextCommand(write_apply_command(place, program, "--verify"), "says what the faster configs save in it")
     elif run.verification.step is None or run.verification.step.verdict != SAVES:
         return
     elif run.request.kind in COMPILED_HERE:
@@ -245,14 +245,14 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
             f"inductor-bench apply {place}", "writes the configs, and the line that adds them to a program"
         )
     else:
-        yield NextCommand(apply_command(place, program), "runs the program with the faster configs")
+        yield NextCommand(write_apply_command(place, program), "runs the program with the faster configs")
 
 
 def _compute_potential(pair: tuple[Kernel, Cost]) -> tuple[float, float, float]:
     return pair[1].gain_s or 0.0, pair[1].gain_limit_s or 0.0, pair[1].time_s
 
 
-def _repair_commands(run: Run) -> Iterator[NextCommand]:
+def _suggest_repair_commands(run: Run) -> Iterator[NextCommand]:
     """Suggests commands that run the same target with other options after a failure."""
     kinds = {failure.kind for failure in run.failures}
     if "timeout" in kinds:
@@ -340,7 +340,7 @@ def find_proven_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, .
     return tuple(row for row in find_searched_rows(finding, search) if row.state == KEPT and search.winner is not None)
 
 
-def try_command(
+def write_trial_command(
     run: Run,
     finding: Finding,
     folder: str,
@@ -361,7 +361,7 @@ def try_command(
     if finding.kind == AGAIN:
         return repeat_command(run)
     if search is not None and folder and find_proven_rows(finding, search):
-        return write_applying_command(run, folder, search) or _search_report(folder)
+        return write_applying_command(run, folder, search) or _write_search_report_command(folder)
     command = next(filter(None, (_change_trial(run, change) for change in finding.changes)), "")
     if command or not folder:
         return command

@@ -30,8 +30,8 @@ from .finding import (
     join_words,
     make_finding,
     plural,
+    select_kernels_worth_naming,
     time_of,
-    worth_naming,
 )
 from .program_findings import WRAPPERS, list_idle_parts
 from .step_phrases import name_line
@@ -352,7 +352,7 @@ def find_attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         and row.kernel.roof.peak_share is not None
         and row.kernel.roof.peak_share < (SLOW if unusual else USUALLY_SLOW)
     ]
-    rows, left_out = worth_naming(evidence, slow)
+    rows, left_out = select_kernels_worth_naming(evidence, slow)
     replaceable = all(row.device.suggests_tuning for row in rows)
     if not rows or evidence.whole.part(time_of(rows)) < (2 * LEAST_SHARE if replaceable else 10 * LEAST_SHARE):
         return

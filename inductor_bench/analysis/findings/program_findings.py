@@ -55,10 +55,10 @@ from .finding import (
     RemovedWork,
     Rule,
     RunEvidence,
+    describe_replay,
     join_labels,
     join_words,
     list_slugs,
-    replay_words,
 )
 from .step_phrases import format_share, name_line
 
@@ -309,7 +309,7 @@ def find_unused_cuda_graphs(evidence: RunEvidence) -> Iterator[Finding]:
     measured = [module for module in faster if module.times.graph_time_s]
     details = f", {units.count(sum(find_graph_use(run, module).launches for module in faster))} launches a step"
     if measured:
-        times = join_words([replay_words(module) for module in measured], MOST_NAMED)
+        times = join_words([describe_replay(module) for module in measured], MOST_NAMED)
         details = f"; by itself, as one CUDA graph, a call takes {times}"
     are = "is" if len(faster) == 1 else "are"
     text = (
@@ -357,7 +357,7 @@ def _count_accumulated_calls(run: Run) -> int:
     return round(repeats)
 
 
-def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
+def find_replay_input_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the time in which inputs are copied for replays.
 
     ``mark_static_address`` is not advised: it needs an input whose address never changes, which is not observed.
@@ -390,7 +390,7 @@ LEAST_PHASE = 0.05
 """Share of the compilation's time from which a phase is named."""
 
 
-def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
+def find_compile_time(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the time of compilation by phase."""
     phases = evidence.run.capture.compile_phases
     whole = total_s(phases)
@@ -459,8 +459,8 @@ STEP_RULES = (
     Rule(("small-graphs",), find_small_graphs, names_host_work=True),
     Rule(("kernel-gaps",), find_gaps_between_kernels),
     Rule(("cuda-graphs-unused",), find_unused_cuda_graphs, names_host_work=True),
-    Rule(("replay-inputs",), replay_inputs),
+    Rule(("replay-inputs",), find_replay_input_copies),
     Rule(("against-eager",), find_eager_comparison, is_measurement=True),
-    Rule(("compile-time",), compile_time, is_measurement=True),
+    Rule(("compile-time",), find_compile_time, is_measurement=True),
     Rule(("cuda-graphs-in-use",), find_cuda_graphs_in_use),
 )

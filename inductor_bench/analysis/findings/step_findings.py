@@ -47,7 +47,7 @@ from ..step_costs import (
     runs_on_host,
     sum_idle_by_label,
 )
-from .doubts import MEASURE_AGAIN, are_delayed, find_busiest, find_disturbed_step, find_step_load, load_words
+from .doubts import MEASURE_AGAIN, are_delayed, describe_load, find_busiest, find_disturbed_step, find_step_load
 from .finding import (
     ADVICE,
     CAUTION,
@@ -108,7 +108,7 @@ def find_busy_step(evidence: RunEvidence) -> Iterator[Finding]:
     if (known := find_step_load(run)) is not None:
         share = units.whole_percent(known.delayed_share)
         step = f"while the step was timed, the program waited for a core {share} of its time"
-    text = f"{load_words(load)} when the modules ran by themselves: {step}. {MEASURE_AGAIN}{where}"
+    text = f"{describe_load(load)} when the modules ran by themselves: {step}. {MEASURE_AGAIN}{where}"
     yield Finding("busy-step", text, level=CAUTION)
 
 
@@ -326,7 +326,7 @@ def find_uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
     longer_s = compute_exposed_s(waiting) - compute_exposed_s(awaited)
     if longer_s < UNEVEN * awaited.step_time_s:
         return
-    first, last = rank_name(waiting), rank_name(awaited)
+    first, last = name_rank(waiting), name_rank(awaited)
     others = [rank for rank in ranks if rank is not awaited]
     late = [
         rank for rank in others if compute_exposed_s(rank) - compute_exposed_s(awaited) >= UNEVEN * awaited.step_time_s
@@ -343,7 +343,7 @@ def find_uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _explain_uneven_ranks(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
     """Says why a rank is last at the collectives: its host, its device's work, or either if the trace cannot tell."""
-    first, last = rank_name(waiting), rank_name(awaited)
+    first, last = name_rank(waiting), name_rank(awaited)
     works, idle = units.seconds(compute_work_s(awaited)), units.seconds(find_idle_s(awaited))
     host_s = sum(part.time_s for part in awaited.parts if part.kind == IDLE and part.label != QUEUED)
     if compute_work_s(awaited) - compute_work_s(waiting) >= MAIN * longer_s:
@@ -356,7 +356,7 @@ def _explain_uneven_ranks(awaited: RankSteps, waiting: RankSteps, longer_s: floa
     return f"whose device works {works} and is idle {idle}"
 
 
-def rank_name(rank: RankSteps) -> str:
+def name_rank(rank: RankSteps) -> str:
     """Returns ``rank 3``, or the process if it has no rank."""
     return f"process {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
 

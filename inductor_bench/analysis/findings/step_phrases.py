@@ -126,7 +126,7 @@ def name_line(source: SourceLine | None) -> str:
     return f"{line} {source.function}" if source.function and FIRST_LINE.match(source.code) else line
 
 
-def place_words(part: Part) -> str:
+def describe_part_place(part: Part) -> str:
     """Returns where a part comes from: its line, else its module; empty if both are unknown."""
     return name_line(part.source) or part.module
 

@@ -110,7 +110,7 @@ class ProcessGain:
     before_s: float
 
 
-def process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> list[ProcessGain]:
+def list_process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> list[ProcessGain]:
     """Returns the result of each process in which a variant took turns with another variant."""
     found = []
     for trial in trials:
@@ -270,7 +270,7 @@ def judge(
     """
     noise = noise or trials
     trials, noise = (keep_usual_level(some, noise) for some in (trials, noise))
-    gains = process_gains(trials, slug, base)
+    gains = list_process_gains(trials, slug, base)
     if not gains:
         return None
     logs = [log for gain in gains for log in gain.logs]
@@ -278,7 +278,7 @@ def judge(
     middle = statistics.fmean(middles)
     confidence = 1 - (1 - CONFIDENCE) / LOOKS
     low, high = compute_median_interval(logs, confidence)
-    groups = ([one.log for one in process_gains(trials, name)] for name in others)
+    groups = ([one.log for one in list_process_gains(trials, name)] for name in others)
     scatter = estimate_scatter(noise, [middles, *groups])
     reach = scatter.reach(len(gains), confidence)
     low, high = min(low, middle - reach, middle), max(high, middle + reach, middle)
@@ -334,7 +334,7 @@ def decide(share: float, low: float, high: float, *, enough: bool) -> str:
 # The verdict on a change that ran in processes of its own.
 
 
-def process_medians(trials: Iterable[Trial], slug: str) -> dict[str, list[float]]:
+def list_process_medians(trials: Iterable[Trial], slug: str) -> dict[str, list[float]]:
     """By GPU, the logarithm of the median step of each process that ran one variant from its start to its end."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for trial in trials:
@@ -378,7 +378,7 @@ def judge_alone(
     ``noise``, show how much processes differ. A verdict also needs that each process with the change is faster (or
     slower) than each process without it.
     """
-    befores, afters = process_medians(trials, base), process_medians(trials, slug)
+    befores, afters = list_process_medians(trials, base), list_process_medians(trials, slug)
     sides = [GpuProcesses(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
     if not sides:
         return None
@@ -405,7 +405,7 @@ def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
     scatter = Scatter(0.0, 0)
     for trials in parts:
         names = {one.slug for trial in trials if not trial.alternates for one in trial.variants}
-        middles = {name: process_medians(trials, name) for name in sorted(names)}
+        middles = {name: list_process_medians(trials, name) for name in sorted(names)}
         values = [(gpu, name, value) for name, by_gpu in middles.items() for gpu in by_gpu for value in by_gpu[gpu]]
         scatter = scatter.with_values(*_remove_levels(values))
     return scatter
@@ -463,7 +463,7 @@ def compute_original_step_s(trials: Iterable[Trial]) -> float | None:
     return statistics.median(middles) if middles else None
 
 
-def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | None]:
+def find_variant_needs(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | None]:
     """The seconds of a cold compilation and the peak memory of a variant in a process of its own."""
     found = [(trial, one) for trial in trials if not trial.alternates and (one := trial.variant(slug)) is not None]
     cold = next((one.compile_time_s for trial, one in found if trial.cold and one.compile_time_s), None)

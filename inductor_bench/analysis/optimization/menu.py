@@ -70,7 +70,7 @@ def make_menu(
     rows = [_make_row(entry, facts, allowed, denied, options) for entry in entries]
     rows += [_make_pins_row(facts, *pins, denied)] if pins is not None else []
     rows += _make_compiled_rows(facts, denied)
-    rows += [_own_row(number, setting) for number, setting in enumerate(own, 1)]
+    rows += [_make_row_of_user(number, setting) for number, setting in enumerate(own, 1)]
     return (*rows, *_list_suggestions(facts))
 
 
@@ -168,7 +168,7 @@ def _is_tried(prediction: Prediction, tried: Collection[EagerFunction]) -> bool:
     return bool(named) and all((one.file, one.function) in places for one in named)
 
 
-def _own_row(number: int, setting: ProgramSetting) -> MenuRow:
+def _make_row_of_user(number: int, setting: ProgramSetting) -> MenuRow:
     alternates = setting.kind in ALTERNATING
     return MenuRow(f"own-{number}", setting.words, (setting,), OWN, SUMS, alternates, "what you asked for")
 

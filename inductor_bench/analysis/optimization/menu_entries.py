@@ -24,7 +24,7 @@ from ...records.optimization import (
     ProgramSetting,
 )
 from ..findings.finding import plural
-from ..findings.kernel_findings import hinted_options
+from ..findings.kernel_findings import list_hinted_options
 from .step_facts import GENERATED, PRODUCTS, REDUCTIONS, StepFacts
 
 Bound = Callable[[StepFacts], "float | None"]
@@ -85,7 +85,7 @@ def _needs_limit(facts: StepFacts) -> str:
 
 
 def _needs_hint(option: str) -> Callable[[StepFacts], str]:
-    return lambda facts: "" if option in hinted_options(facts.run) else "no graph break's hint names it"
+    return lambda facts: "" if option in list_hinted_options(facts.run) else "no graph break's hint names it"
 
 
 def _needs_memory(facts: StepFacts) -> str:

@@ -42,18 +42,18 @@ from .judging import (
     compute_original_step_s,
     describe_difference,
     describe_digest_difference,
+    find_variant_needs,
     judge_alone,
-    needs_of,
 )
 from .trial_plans import (
     CompileAhead,
     TrialCandidate,
     TrialPlan,
     alternate_names,
+    compute_round_time_s,
     leave_out,
     list_first_runs,
     name_of,
-    time_of_round,
 )
 
 
@@ -272,7 +272,7 @@ class SearchRounds:
     def _note_round(self, trials: Sequence[Trial]) -> None:
         self.trials += trials
         self._ahead.note_compile_times(trials)
-        self._rounds_s.append(time_of_round(trials))
+        self._rounds_s.append(compute_round_time_s(trials))
         self._step_s = compute_original_step_s(self.trials) or self._step_s
 
     def _candidate(self, *slugs: str) -> TrialCandidate:
@@ -395,7 +395,7 @@ class SearchRounds:
         if whole is not None and whole.verdict == SLOWER:
             said = f"in new processes that start with it the step is {units.percent(-whole.share)} longer"
             return self._give_up(kept, LOST, said)
-        memory = needs_of(trials, full)[1]
+        memory = find_variant_needs(trials, full)[1]
         if self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
             limit = units.size(self._max_memory_bytes)
             said = f"with it the result takes {units.size(memory)} of memory, more than {limit}"
@@ -546,7 +546,7 @@ class SearchRounds:
                 f"in new processes that start with the settings the step is not shorter: {took}, the medians of "
                 f"{whole.processes} processes"
             )
-        ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
+        ours, theirs = (find_variant_needs(trials, name) for name in (name_of(kept), ORIGINAL))
         names = {(name_of(kept),), (ORIGINAL,)}
         is_cold = names <= {trial.slugs for trial in trials if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed

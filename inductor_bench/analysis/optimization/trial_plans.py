@@ -266,7 +266,7 @@ def _rest_of(trial: Trial) -> float:
     return max(0.0, trial.time_s - trial.compile_time_s - stepped_s - noted_s)
 
 
-def time_of_round(trials: Sequence[Trial]) -> float:
+def compute_round_time_s(trials: Sequence[Trial]) -> float:
     """Seconds of processes that ran at once; those of one device ran one after the other, unless they only compiled."""
     times_s: defaultdict[str, float] = defaultdict(float)
     for trial in trials:

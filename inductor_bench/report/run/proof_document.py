@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ... import units
-from ...analysis.findings.doubts import are_steps_delayed, load_words
-from ...analysis.findings.finding import apply_command, join_words, plural
+from ...analysis.findings.doubts import are_steps_delayed, describe_load
+from ...analysis.findings.finding import join_words, plural, write_apply_command
 from ...analysis.limits import compute_slowdown_of_proof, describe_limit, judge_limit
 from ...analysis.statistics import CONFIDENCE, STEP_EFFECT, VERDICT_CONFIDENCE, count_needed_samples
 from ...records.edit import put_in_words
@@ -129,7 +129,7 @@ def describe_busy_machine(found: Verification) -> str:
     load = found.load
     if load is None or not are_steps_delayed(load):
         return ""
-    words = load_words(load, "step")
+    words = describe_load(load, "step")
     return f"{words[:1].upper()}{words[1:]}. Compare again when the machine is idle."
 
 
@@ -487,7 +487,7 @@ def _list_longer_proofs(applied: Applied, limit: float | None) -> Iterator[tuple
     place = "--known" if request.run is None else shlex.quote(str(request.run))
     times = units.duration(longer_s)
     yield (
-        apply_command(place, shlex.join(request.command), *map(shlex.quote, options)),
+        write_apply_command(place, shlex.join(request.command), *map(shlex.quote, options)),
         f"compares steps for {times} instead of {units.duration(timed_s)}; more pairs make the interval narrower",
     )
 
@@ -518,7 +518,7 @@ def _list_written_files(applied: Applied) -> Iterator[Block]:
     yield Facts((("Written", f"{applied.folder}/tuned/   {places}"),))
     if len(applied.unpinned) < applied.winners or edits:
         place = f"{applied.folder}/tuned" if edits else str(applied.folder)
-        command = apply_command(shlex.quote(place), applied.program, "--verify")
+        command = write_apply_command(shlex.quote(place), applied.program, "--verify")
         yield Commands(((command, "runs a program with and without them, and says what they save"),))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, hash_text
 from ...analysis.findings.first_line import write_first_line
-from ...analysis.findings.next_commands import next_commands, try_command
+from ...analysis.findings.next_commands import next_commands, write_trial_command
 from ...analysis.findings.rule_table import FIRST, find_saving_s, list_findings_beside
 from ...analysis.step_costs import compute_whole_time_s, find_step
 from ...errors import InductorBenchError
@@ -82,8 +82,8 @@ def list_commands(run: Run, view: View) -> tuple[tuple[str, str], ...]:
 def find_trial_command(run: Run, finding: Finding, view: View, search: Optimization | None) -> str:
     """The command that tries what a finding says to change, or applies what is proven; empty if no command does."""
     if view.folder is None:
-        return try_command(run, finding, "")
-    return try_command(run, finding, str(view.folder), FolderFiles(view.folder), search=search)
+        return write_trial_command(run, finding, "")
+    return write_trial_command(run, finding, str(view.folder), FolderFiles(view.folder), search=search)
 
 
 def search_of(view: View) -> Optimization | None:

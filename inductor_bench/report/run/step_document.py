@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.findings.step_findings import describe_spot, rank_name
-from ...analysis.findings.step_phrases import describe_unit, name_line, place_words
+from ...analysis.findings.step_findings import describe_spot, name_rank
+from ...analysis.findings.step_phrases import describe_part_place, describe_unit, name_line
 from ...analysis.step_costs import (
     compute_exposed_s,
     compute_idle_share,
@@ -256,7 +256,7 @@ def label_part(part: Part) -> str:
 
 def describe_place(part: Part) -> str:
     """Returns a part's line or module; for a graph how it is launched, for a collective its hidden time."""
-    place = names.clean(place_words(part))
+    place = names.clean(describe_part_place(part))
     if part.kind == IDLE and part.function:
         return names.clean(describe_spot(part))
     if part.kind == GRAPH:
@@ -294,14 +294,14 @@ def rank_section(run: Run) -> Section:
     )
     rows = [Row(tuple(_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
     table = Table(columns, rows, every=len(ranks), more="in tables/step.csv")
-    title = f"{len(ranks)} ranks; {rank_name(find_pace_setter(ranks))} sets the pace, and the parts are of its step"
+    title = f"{len(ranks)} ranks; {name_rank(find_pace_setter(ranks))} sets the pace, and the parts are of its step"
     return Section("Ranks", (Sentence(f"{title}.", LEAD), table, Sentence(RANK_WORDS, NOTE)), quiet=True)
 
 
 def _rank_cells(rank: RankSteps) -> Iterator[Cell]:
     known = bool(rank.parts)
     hidden_s = sum(part.hidden_s for part in rank.parts if part.kind == COLLECTIVE)
-    yield Cell(rank_name(rank))
+    yield Cell(name_rank(rank))
     yield Cell(units.seconds(rank.step_time_s), rank.step_time_s)
     for value in (compute_work_s(rank), compute_exposed_s(rank), hidden_s, find_idle_s(rank)) if known else (None,) * 4:
         yield Cell(units.seconds(value), value)

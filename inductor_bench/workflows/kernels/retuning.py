@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ...analysis.findings.finding import apply_command, list_program_words, plural, retune_command
+from ...analysis.findings.finding import list_program_words, plural, write_apply_command, write_retune_command
 from ...analysis.step_costs import compute_cost, is_worth_faster_kernels, list_step_factors
 from ...autotune.methods import TuningPriority, find_least
 from ...devices.nvidia import list_visible_gpus
@@ -97,8 +97,8 @@ def _write_finishing_command(run: Run, stage: str, place: str, retune: RetuneReq
     """The command that finishes the retunes of an interrupted run, or their proof."""
     program = list_program_words(run.request)
     if stage == VERIFY and program:
-        return apply_command(place, program, "--verify")
-    return retune_command(place, retune)
+        return write_apply_command(place, program, "--verify")
+    return write_retune_command(place, retune)
 
 
 # Takes over the tunings that are known from other runs, and keeps those of this run for others.
