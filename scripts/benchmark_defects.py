@@ -56,7 +56,7 @@ from inductor_bench.analysis.findings.rule_table import MEASUREMENT, find_saving
 from inductor_bench.analysis.step_costs import compute_whole_time_s, is_uncompiled, runs_on_host
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
-from inductor_bench.report.document import Block, Fold, Items, On, Section, keep_shown_blocks
+from inductor_bench.report.document import Block, Fold, Items, Section, ShownIn, keep_shown_blocks
 from inductor_bench.report.run.run_document import run_document
 from inductor_bench.report.run.run_words import write_sentence
 from inductor_bench.store.folder import RunFolder
@@ -306,11 +306,11 @@ def first_findings(run: Run) -> list[Finding]:
 
 def shown_texts(blocks: Sequence[Block]) -> Iterator[str]:
     """The entries of all lists that a terminal shows."""
-    for block in keep_shown_blocks(blocks, On.TERMINAL):
+    for block in keep_shown_blocks(blocks, ShownIn.TERMINAL):
         if isinstance(block, Section | Fold):
             yield from shown_texts(block.blocks)
         elif isinstance(block, Items):
-            yield from (one.text for one in block.entries if one.on & On.TERMINAL)
+            yield from (one.text for one in block.entries if one.on & ShownIn.TERMINAL)
 
 
 def judge(program: Program, run: Run) -> dict[str, Any]:

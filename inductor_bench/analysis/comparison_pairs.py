@@ -1,9 +1,9 @@
 """Pairs the graphs and kernels of two runs, even if the runs group kernels differently, and judges their differences.
 
 Two runs of one program differ. The record of one run cannot say by how much. So a difference between single runs is
-compared with an assumed noise, and with the change of unchanged kernels: kernels with the same code, config and calls
-should take the same time, so a change of them all is noise (or the clock). If each side has several runs, the noise is
-measured. Half-widths are those of 95% intervals; independent ones add in quadrature.
+compared with an assumed noise, and with the change of kernels with the same code, config and calls: these should take
+the same time, so their common change is noise (or the clock). If each side has several runs, the noise is measured.
+Half-widths are those of 95% intervals; independent ones add in quadrature.
 """
 
 from __future__ import annotations
@@ -64,10 +64,7 @@ class GraphPair:
 
 @dataclass(frozen=True)
 class Match:
-    """Kernels of A, and the kernels of B that do the same work.
-
-    If only one side does the work, the other list is empty.
-    """
+    """Kernels of A, and the kernels of B with the same work; one list is empty if only one side does the work."""
 
     a: tuple[SideKernel, ...]
     b: tuple[SideKernel, ...]
@@ -99,9 +96,7 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
 def keep_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], list[str]]:
     """Removes a graph's kernels if its counterpart's kernels are unknown.
 
-    Returns the pairs and the labels of such graphs.
-
-    A profile that failed does not remove kernels from the program.
+    Returns the pairs and the labels of such graphs. A failed profile does not remove kernels from the program.
     """
     found, labels = [], []
     for pair in pairs:
@@ -135,8 +130,7 @@ def _compute_graph_similarity(a: SideGraph, b: SideGraph) -> float:
 def pair_kernels(graphs: Sequence[GraphPair], texts: Texts) -> list[Match]:
     """Matches the kernels of both sides. Each kernel is in exactly one match.
 
-    Equal code is paired first, within paired graphs and then across graphs. The other kernels are matched by their
-    work.
+    Equal code is paired first, within paired graphs and then across graphs. The rest is matched by its work.
     """
     found: list[Match] = []
     rest: list[tuple[list[SideKernel], list[SideKernel]]] = []
@@ -190,10 +184,7 @@ def _match_similar_code(a: list[SideKernel], b: list[SideKernel], texts: Texts) 
 
 
 def _add_counterparts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
-    """Adds to a match the kernels that compute only nodes of its kernel on the other side.
-
-    Removes them from the lists.
-    """
+    """Moves kernels from the lists into a match if they compute only nodes of its kernel on the other side."""
     times = [sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b)]
     if max(times) * LOST < min(times):
         return match
@@ -384,13 +375,9 @@ NO_CAUSE = "as large as the difference, because the records show no other differ
 DISTURBED = "as large as the difference, because a busy machine disturbed one of the runs"
 SHARED_GPU = "as large as the difference, because other processes used the GPU during one of the runs"
 INTERRUPTION = 0.1
-"""The share of the step's noise that a single part may have: an interruption of the process lengthens the part that
-runs."""
+"""The share of the step's noise that one part may have: an interruption lengthens the part that runs."""
 DRIFT_FACTOR = 2.0
-"""The half-width of the noise, as a multiple of the change of the unchanged kernels.
-
-That change is one random sample of the noise.
-"""
+"""The half-width of the noise, as a multiple of the change of unchanged kernels, a random sample of the noise."""
 HOST_DRIFT = 0.4
 """The largest change of unchanged kernels that counts as noise between single runs on a CPU even if something
 differs around the program: two runs of one training program took 109 and 173 ms a step on two shared cores."""
@@ -407,8 +394,7 @@ _T = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
 class Noise:
     """The relative half-width for the difference of two runs, and its source in words.
 
-    ``measured`` says whether the noise comes from several runs of each side. It then covers everything that makes runs
-    differ.
+    ``measured``: whether it comes from several runs of each side, and so covers everything that makes runs differ.
     """
 
     relative: float
@@ -439,10 +425,8 @@ def estimate_noise(
     Args:
         a, b: the sides.
         matches: their kernels.
-        of_step: whether to return the noise of the step and its idle time, not that of the device's work. A slower host
-            makes the step longer; device work that ends sooner does not.
-        same_machine: whether the two sides have the same surroundings, as far as they change the time of equal kernels.
-            Otherwise their change may be real, and is no measure of noise.
+        of_step: whether it is the noise of the step, which a slower host makes longer, or of the device's work.
+        same_machine: whether the surroundings do not change the time of equal kernels. Else a change may be real.
         same_libraries: the same for the kernels of libraries.
         waited: the largest share of its time for which a process of the runs waited for a core.
     """
@@ -478,8 +462,7 @@ def estimate_noise(
 def make_noise_of_whole_difference(noise: Noise, a: Side, b: Side, source: str) -> Noise:
     """Returns noise as large as the whole difference of two runs.
 
-    This is for runs in which nothing else differs, whose parts do not explain the difference, or one of which a busy
-    machine disturbed.
+    For runs without another difference, with unexplained differences, or with one run that a busy machine disturbed.
     """
     difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)
     return replace(noise, relative=math.hypot(noise.relative, difference), source=source)
@@ -519,10 +502,7 @@ def _compute_idle_effect_s(side: Side) -> float:
 
 
 def spread_s(a: Sequence[float], b: Sequence[float]) -> float:
-    """Returns the half-width of the difference of two means.
-
-    The spreads are pooled, because the runs share a machine.
-    """
+    """Returns the half-width of the difference of two means; spreads are pooled, because runs share a machine."""
     freedom = len(a) + len(b) - 2
     pooled = sum((len(times) - 1) * stdev(times) ** 2 for times in (a, b)) / freedom
     return _T.get(freedom, 2.2) * math.sqrt(pooled * (1 / len(a) + 1 / len(b)))
@@ -613,10 +593,7 @@ def compute_step_effect_s(a_s: float) -> float:
 
 
 def compute_kernel_effect_s(kernels: Sequence[SideKernel]) -> float:
-    """Returns the smallest difference of kernels that counts.
-
-    It is the sum over the kernels, each by the time of one call.
-    """
+    """Returns the smallest difference of kernels that counts: a sum over kernels, by the time of one call of each."""
     return sum(
         kernel.time_s * find_smallest_effect(kernel.time_s / kernel.calls if kernel.calls else kernel.time_s)
         for kernel in kernels

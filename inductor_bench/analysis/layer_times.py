@@ -245,7 +245,7 @@ def _list_device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) 
     steps, graphs, again = divided.steps, divided.graphs, _list_repeated_calls(divided.steps.calls)
     counted: set[object] = set()
     for work in steps.works:
-        if not steps.window.launched(work.launch_start_s):
+        if not steps.window.contains_host_time(work.launch_start_s):
             continue
         if work.kind == GRAPH and work.graph is not None:
             own = graphs.get(work.graph, GraphLayers())
@@ -260,11 +260,11 @@ def _list_host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) ->
     steps, again = divided.steps, _list_repeated_calls(divided.steps.calls)
     inside: dict[int, list[int]] = defaultdict(list)
     for number, call in enumerate(steps.calls):
-        if steps.window.launched(call.start_s):
+        if steps.window.contains_host_time(call.start_s):
             inside[call.graph].append(number)
     rests: dict[int, list[float]] = defaultdict(list)
     for work in steps.works:
-        if not steps.window.launched(work.start_s):
+        if not steps.window.contains_host_time(work.start_s):
             continue
         if work.kind == GRAPH and work.graph is not None:
             rests[work.graph].append(work.duration_s)

@@ -233,7 +233,7 @@ def _shorten_part(part: Part, wait_s: float) -> Part:
 def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
     sums: dict[_PartKey, _Sums] = defaultdict(_Sums)
     for work, time_s in zip(steps.works, given, strict=True):
-        counted = steps.window.launched(work.launch_start_s)
+        counted = steps.window.contains_host_time(work.launch_start_s)
         if not counted and not time_s:
             continue
         one = sums[_make_part_key(work, steps)]
@@ -250,7 +250,7 @@ def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             if work.replayed:
                 one.replays.add(work.call)
     for number, call in enumerate(steps.calls):
-        if steps.window.launched(call.start_s):
+        if steps.window.contains_host_time(call.start_s):
             sums[_make_graph_key(call.graph, steps)].graph_calls.add(number)
     count = steps.window.step_count
     for key, one in sums.items():

@@ -458,7 +458,9 @@ def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list
 
 def compute_tied_share(found: ProgramWorks) -> float | None:
     """The share of the compiled graphs' device time in the window that is tied to a call of the graph."""
-    works = [work for work in found.works if work.kind == GRAPH and found.window.launched(work.launch_start_s)]
+    works = [
+        work for work in found.works if work.kind == GRAPH and found.window.contains_host_time(work.launch_start_s)
+    ]
     whole = sum(work.duration_s for work in works)
     tied = sum(work.duration_s for work in works if is_tied(work))
     return tied / whole if whole else None

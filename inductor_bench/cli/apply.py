@@ -26,7 +26,7 @@ from .presentation import (
     add_fail_above_option,
     add_format_option,
     add_request_options,
-    limit_code,
+    find_limit_exit_code,
     make_console,
     make_request,
     show,
@@ -93,7 +93,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
         return outcome.exit_code
     if any(one.edit and not one.runs for one in outcome.kernels):
         return EXIT_FAILURE
-    return EXIT_OK if fail_above is None else limit_code([exceeds_limit(outcome.verification, fail_above)])
+    return EXIT_OK if fail_above is None else find_limit_exit_code([exceeds_limit(outcome.verification, fail_above)])
 
 
 def exceeds_limit(found: Verification | None, limit: float) -> str:

@@ -26,7 +26,7 @@ from .presentation import (
     add_request_options,
     add_top_option,
     complete_path,
-    limit_code,
+    find_limit_exit_code,
     list_given_options,
     make_console,
     make_request,
@@ -167,6 +167,6 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
 
 
 def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int:
-    """Returns 0 without a limit; else 1 if a B cannot be compared, or the code of :func:`limit_code`."""
+    """Returns 0 without a limit; else 1 if a B cannot be compared, or the code of :func:`find_limit_exit_code`."""
     found = {exceeds_limit(one, fail_above) for one in comparisons} if fail_above is not None else set()
-    return EXIT_FAILURE if NOT_COMPARABLE in found else limit_code(found)
+    return EXIT_FAILURE if NOT_COMPARABLE in found else find_limit_exit_code(found)

@@ -20,7 +20,7 @@ from .presentation import (
     add_format_option,
     add_request_options,
     complete_path,
-    limit_code,
+    find_limit_exit_code,
     make_console,
     make_request,
     show,
@@ -101,7 +101,11 @@ def _check(request: KernelRequest, console: Console, form: str, limit: float | N
     show(CHECKED.get(form), verdict, View(columns=console.columns, limit=limit), console)
     if verdict.verdict == REFUSED:
         return EXIT_FAILURE
-    return limit_code([judge_limit(compute_slowdown_of_kernels(verdict.pair), limit)]) if limit is not None else EXIT_OK
+    return (
+        find_limit_exit_code([judge_limit(compute_slowdown_of_kernels(verdict.pair), limit)])
+        if limit is not None
+        else EXIT_OK
+    )
 
 
 def _compare(request: KernelRequest, console: Console, form: str, limit: float | None) -> int:
@@ -115,4 +119,4 @@ def _compare(request: KernelRequest, console: Console, form: str, limit: float |
     pair = comparison.as_they_stand
     if limit is None:
         return EXIT_OK
-    return limit_code([judge_limit(compute_slowdown_of_kernels(pair), limit)]) if pair.ratio else EXIT_FAILURE
+    return find_limit_exit_code([judge_limit(compute_slowdown_of_kernels(pair), limit)]) if pair.ratio else EXIT_FAILURE

@@ -74,7 +74,7 @@ def command(context: click.Context, /, **values: Any) -> int:
                 _show_list(stop.found, choose_folder(program), form, console)
                 raise
             _show_list(found, choose_folder(program), form, console)
-            return max(map(exit_code_of, found.models), default=EXIT_OK)
+            return max(map(find_exit_code_of_model, found.models), default=EXIT_OK)
         try:
             outcome = run_modes(request, console)
         except StoppedInFolder as stop:
@@ -95,7 +95,7 @@ def _show_list(found: ModesByModel, place: Path, form: str, console: Console) ->
     show(LIST_FORMATS.get(form), found, place_view(View(), place, console), console)
 
 
-def exit_code_of(model: ModelModes) -> int:
+def find_exit_code_of_model(model: ModelModes) -> int:
     """As :func:`exit_code`, for a model of a list."""
     return exit_code(model.comparison) if model.comparison is not None else EXIT_FAILURE
 

@@ -281,7 +281,7 @@ def add_format_option(formats: Formats[Any]) -> Callable[[F], F]:
 
 
 def add_fail_above_option(when: str) -> Callable[[F], F]:
-    """Adds ``--fail-above``, a share of 1 or ``None``; ``when`` says what must not be slower. See `limit_code`."""
+    """Adds ``--fail-above``, a share of 1 or ``None``; ``when`` says what must not be slower."""
     said = (
         f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_OK} if it certainly is not, and with {EXIT_UNDECIDED} if the "
         "interval of the difference includes this limit."
@@ -302,7 +302,7 @@ def _read_percent(context: click.Context, parameter: click.Parameter, value: str
     return share
 
 
-def limit_code(found: Collection[str]) -> int:
+def find_limit_exit_code(found: Collection[str]) -> int:
     """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.limits.judge_limit`."""
     return EXIT_SLOWER if SLOWER in found else EXIT_UNDECIDED if UNDECIDED in found else EXIT_OK
 

@@ -13,7 +13,7 @@ from ..report.formats import Formats, View
 from ..report.modes_document import FORMATS as MODES_FORMATS
 from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
-from ..store.digest import pause_collection
+from ..store.digest import pause_garbage_collection
 from ..store.folder import BATCH
 from ..store.program_folders import ModesFolder, OptimizationFolder, ProgramFolder
 from .presentation import (
@@ -45,7 +45,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     """
     name, view = take_view(values)
     if (folder / BATCH).is_file():
-        with pause_collection():
+        with pause_garbage_collection():
             return _report_batch(folder, name, view)
     for kind, formats in PROGRAM_FORMATS:
         if kind(folder).exists():

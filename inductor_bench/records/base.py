@@ -40,7 +40,7 @@ def is_file_name(text: str) -> bool:
     )
 
 
-def is_place(text: str) -> bool:
+def is_relative_path(text: str) -> bool:
     """Whether a text is a relative path that stays inside its folder."""
     return len(text.encode(errors="replace")) <= LONGEST_PLACE_BYTES and all(map(is_file_name, text.split("/")))
 
@@ -59,7 +59,7 @@ def _is_finite(number: float) -> bool:
 FileName = Annotated[str, Form("the name of a file", is_file_name)]
 """The name of a file; another field or the context gives the folder."""
 
-Place = Annotated[str, Form("a path inside the folder", is_place)]
+Place = Annotated[str, Form("a path inside the folder", is_relative_path)]
 """A path relative to the folder of the RUN or the batch."""
 
 Slug = Annotated[str, Form("a name of small letters, digits and dashes", _is_slug)]

@@ -305,7 +305,7 @@ def list_option_words(request: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def recorded(request: Any) -> Any:
+def as_recorded(request: Any) -> Any:
     """The request as a record holds it. Fields that the record leaves out, such as the folder to write, have their
     default."""
     left_out = [item for item in fields(request) if not item.metadata.get(IN_RECORD, True)]

@@ -241,7 +241,7 @@ class StepWindow:
         """The mean time of a profiled step on the device's clock."""
         return (self.bounds[-1] - self.bounds[0]) / self.step_count
 
-    def launched(self, time_s: float) -> bool:
+    def contains_host_time(self, time_s: float) -> bool:
         """Whether the host's time ``time_s`` is within the window."""
         return self.marks[0] <= time_s < self.marks[-1]
 

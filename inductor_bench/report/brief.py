@@ -15,10 +15,10 @@ from .document import (
     Facts,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Table,
     keep_shown_blocks,
     keep_shown_rows,
@@ -62,7 +62,7 @@ def _count_characters(lines: Iterable[str]) -> int:
 
 
 def _render_blocks(blocks: Iterable[Block]) -> Iterator[str]:
-    for block in keep_shown_blocks(blocks, On.BRIEF):
+    for block in keep_shown_blocks(blocks, ShownIn.BRIEF):
         yield from _RENDERERS[type(block)](block) if type(block) in _RENDERERS else ()
 
 
@@ -92,7 +92,7 @@ def _wrap_text(text: str, first: str = "") -> list[str]:
 
 def _render_items(block: Items) -> Iterator[str]:
     for item in block.entries:
-        if item.on & On.BRIEF:
+        if item.on & ShownIn.BRIEF:
             yield from _render_item(item)
 
 
@@ -105,11 +105,11 @@ def _render_item(item: Item) -> Iterator[str]:
 
 
 def _render_table(table: Table) -> Iterator[str]:
-    every, left = keep_shown_rows(table, On.BRIEF)
+    every, left = keep_shown_rows(table, ShownIn.BRIEF)
     places = [
         place
         for place, column in enumerate(table.columns)
-        if column.on & On.BRIEF and any(row.cells[place].text for row in every)
+        if column.on & ShownIn.BRIEF and any(row.cells[place].text for row in every)
     ]
     texts = [
         _shorten_texts(table.columns[place], [names.clean(row.cells[place].text) for row in every]) for place in places
@@ -129,7 +129,7 @@ def _shorten_texts(column: Column, texts: Sequence[str]) -> Sequence[str]:
 
 
 def _render_notes(row: Row, places: Sequence[int]) -> Iterator[str]:
-    for note in (note for place in places for note in row.cells[place].notes if note.on & On.BRIEF):
+    for note in (note for place in places for note in row.cells[place].notes if note.on & ShownIn.BRIEF):
         text = names.clean(note.text)
         yield f"{NOTE}{text if note.whole else names.end(text, WIDTH)}"
 

@@ -55,10 +55,10 @@ from .document import (
     FileText,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     SourceFile,
     Stretch,
     Table,
@@ -116,7 +116,7 @@ def make_comparison_document(comparison: RunComparison, view: View) -> Document:
                 short="Kernels",
                 note=f"times of all calls in {currency}",
             ),
-            Section("Graphs", (_make_graphs_table(comparison),), on=On.PAPER),
+            Section("Graphs", (_make_graphs_table(comparison),), on=ShownIn.PAPER),
             Section("Notes", (said,)),
             Section("Next", (commands,), quiet=True),
         ),
@@ -139,7 +139,7 @@ def _make_environment_table(comparison: RunComparison) -> Block:
         Row((Cell(one.name), Cell(one.a or UNSET), Cell(one.b or UNSET))) for one in comparison.environment_differences
     ]
     columns = (make_text_column("what"), make_text_column("A"), make_text_column("B"))
-    return Table(columns, rows, most=MOST_DIFFERENCES, cut_on=On.TERMINAL, more="with --format json")
+    return Table(columns, rows, most=MOST_DIFFERENCES, cut_on=ShownIn.TERMINAL, more="with --format json")
 
 
 def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
@@ -160,7 +160,7 @@ def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
         [_make_part_row(comparison, part, most) for part in (*large, *small)],
         total=_make_part_row(comparison, whole, 0.0),
         most=len(large) or 1,
-        cut_on=On.TERMINAL,
+        cut_on=ShownIn.TERMINAL,
         rest=_make_part_row(comparison, others, 0.0),
     )
     falls = [Fall(name_part(part), part.delta_s, part.verdict in TONES) for part in large]
@@ -169,7 +169,7 @@ def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
     picture = plot_waterfall((f"A: the {step.currency}", step.a_s), falls, (f"B: the {step.currency}", step.b_s))
     return (
         *picture,
-        Sentence("Bars to the left: B takes less time. Bars to the right: B takes more time.", NOTE, on=On.PAGE),
+        Sentence("Bars to the left: B takes less time. Bars to the right: B takes more time.", NOTE, on=ShownIn.PAGE),
         table,
     )
 
@@ -221,7 +221,7 @@ def _make_kernels_table(changes: Sequence[KernelChange], files: Mapping[str, Sou
         Column("#"),
         make_text_column("kernel", least=20, shorten=_shorten_pairs, most=NAME_WIDTH),
         *(
-            Column("cause", False, on=On.PAPER),
+            Column("cause", False, on=ShownIn.PAPER),
             Column("calls", spare=3),
             Column("A", spare=2),
             Column("B", spare=1),
@@ -236,8 +236,8 @@ def _make_kernel_row(number: int, change: KernelChange, files: Mapping[str, Sour
     a_s, b_s = (sum(side.time_s for side in sides) for sides in (change.a, change.b))
     first, *more = _list_detail_lines(change) or [""]
     said = (
-        *make_notes(": ".join(filter(None, (change.cause, first))), on=On.TERMINAL, whole=True),
-        *make_notes(first, on=On.PAPER),
+        *make_notes(": ".join(filter(None, (change.cause, first))), on=ShownIn.TERMINAL, whole=True),
+        *make_notes(first, on=ShownIn.PAPER),
         *make_notes(*more, whole=True),
     )
     cells = (
@@ -391,7 +391,7 @@ def make_batch_comparison_document(batch: BatchComparison, view: View) -> Docume
         *(
             Column("relative"),
             Column("verdict", False),
-            Column("most of it", False, on=On.PAPER),
+            Column("most of it", False, on=ShownIn.PAPER),
         ),
     )
     rows = [_make_model_row(model) for model in sorted(batch.models, key=_compute_relative_step, reverse=True)]
@@ -423,7 +423,7 @@ def _compute_relative_step(model: ModelComparison) -> float:
 def _make_model_row(model: ModelComparison) -> Row:
     found = model.comparison
     if found is None:
-        said = make_notes(model.problem, on=On.TERMINAL, whole=True)
+        said = make_notes(model.problem, on=ShownIn.TERMINAL, whole=True)
         missing = [Cell(units.MISSING)] * 4
         return Row((Cell(model.name, notes=said), *missing, Cell("not compared", tone=NOTE), Cell(model.problem)))
     step = found.step
@@ -433,7 +433,7 @@ def _make_model_row(model: ModelComparison) -> Row:
     relative = step.delta_s / step.a_s if step.a_s else None
     cells = (
         *(
-            Cell(model.name, notes=make_notes(why, code, on=On.TERMINAL, whole=True)),
+            Cell(model.name, notes=make_notes(why, code, on=ShownIn.TERMINAL, whole=True)),
             Cell(units.seconds(step.a_s), step.a_s),
         ),
         *(Cell(units.seconds(step.b_s), step.b_s), Cell(format_signed(step.delta_s), step.delta_s)),

@@ -14,7 +14,7 @@ from enum import Flag, auto
 from . import names
 
 
-class On(Flag):
+class ShownIn(Flag):
     """The output formats that show a block, a column or a note."""
 
     TERMINAL = auto()
@@ -46,7 +46,7 @@ MOST_ROWS = 1000
 class Block:
     """A part of a document."""
 
-    on: On = On.EVERYWHERE  # the formats that show it
+    on: ShownIn = ShownIn.EVERYWHERE  # the formats that show it
 
     @property
     def kind(self) -> str:
@@ -74,7 +74,7 @@ class Item:
     numbers: str = ""  # the kernels by their numbers, for formats without links
     log: str = ""  # lines that a page shows on demand, and of which a terminal shows the last
     place: str = ""  # the file with the whole log, for a terminal
-    on: On = On.EVERYWHERE
+    on: ShownIn = ShownIn.EVERYWHERE
     command: str = ""  # the command that tries it, for the brief form and to copy from a page
 
     @property
@@ -98,7 +98,7 @@ class Answers(Block):
     """Questions that a reader has, each with its answer."""
 
     entries: tuple[tuple[str, Item], ...]
-    on: On = field(default=On.PAGE, kw_only=True)
+    on: ShownIn = field(default=ShownIn.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Sparkline(Block):
     low: str  # the text at the lower end of the vertical axis
     high: str
     ends: tuple[str, str]  # the texts at the ends of the horizontal axis
-    on: On = field(default=On.PAGE, kw_only=True)
+    on: ShownIn = field(default=ShownIn.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class FlameGraph(Block):
 
     levels: tuple[tuple[Stretch, ...], ...]  # from the outermost function; ``left`` and length are shares of the width
     title: str = ""  # what it shows, for who does not see it
-    on: On = field(default=On.PAGE, kw_only=True)
+    on: ShownIn = field(default=ShownIn.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Note:
     """A line below the text of a cell."""
 
     text: str
-    on: On = On.EVERYWHERE
+    on: ShownIn = ShownIn.EVERYWHERE
     tone: str = NOTE
     whole: bool = False  # whether a terminal wraps it; otherwise it is cut to one line
 
@@ -218,7 +218,7 @@ class Column:
     shorten: Shorten | None = None  # how its texts are cut
     most: int = 0  # the longest text outside of a terminal; 0 has no limit
     short: str = ""  # a shorter title for a terminal
-    on: On = On.EVERYWHERE
+    on: ShownIn = ShownIn.EVERYWHERE
 
 
 def make_text_column(title: str, **fields: object) -> Column:
@@ -255,7 +255,7 @@ class Table(Block):
     total: Row | None = None  # a last row that stays at the end
     filter: str = ""  # where a filter searches, in words; empty for no filter
     most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
-    cut_on: On = On.SCREEN | On.MARKDOWN
+    cut_on: ShownIn = ShownIn.SCREEN | ShownIn.MARKDOWN
     more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
     every: int = 0  # the number of all rows, if ``rows`` has only the first of them
     rest: Row | None = None  # a row for all that are left out, instead of those words
@@ -282,7 +282,7 @@ class FileText(Block):
     """A file of :attr:`Document.files`, to read and copy. ``place`` is its key there and its path."""
 
     place: str
-    on: On = field(default=On.PAGE, kw_only=True)
+    on: ShownIn = field(default=ShownIn.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class Picture(Block):
 
     title: str
     svg: bytes
-    on: On = field(default=On.PAGE, kw_only=True)
+    on: ShownIn = field(default=ShownIn.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class Document:
     wide: bool = False  # whether it uses the whole width of a wide terminal
 
 
-def keep_shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
+def keep_shown_rows(table: Table, form: ShownIn) -> tuple[list[Row], int]:
     """Returns the rows that a format shows, with the row of the sum, and the number of rows that are left out."""
     first = sorted(table.rows, key=lambda row: row.late)
     rows = first[: table.most if table.most and table.cut_on & form else MOST_ROWS]
@@ -353,12 +353,12 @@ def keep_shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
     return [*rows, *last, *total], 0 if last else left
 
 
-def keep_shown_blocks(blocks: Iterable[Block], form: On) -> list[Block]:
+def keep_shown_blocks(blocks: Iterable[Block], form: ShownIn) -> list[Block]:
     """Returns the blocks that a format shows, without sections and tables that are empty in this format."""
     return [block for block in blocks if block.on & form and not is_empty(block, form)]
 
 
-def is_empty(block: object, form: On) -> bool:
+def is_empty(block: object, form: ShownIn) -> bool:
     """Whether a block is empty in a format."""
     if isinstance(block, Section | Fold):
         return not keep_shown_blocks(block.blocks, form)
@@ -369,16 +369,16 @@ def is_empty(block: object, form: On) -> bool:
     return isinstance(block, Sentence) and not block.text
 
 
-def make_sentences(texts: Iterable[str], tone: str = "", on: On = On.EVERYWHERE) -> tuple[Sentence, ...]:
+def make_sentences(texts: Iterable[str], tone: str = "", on: ShownIn = ShownIn.EVERYWHERE) -> tuple[Sentence, ...]:
     """A sentence for each text that is not empty."""
     return tuple(Sentence(text, tone, on=on) for text in texts if text)
 
 
-def make_notes(*texts: str, on: On = On.EVERYWHERE, whole: bool = False) -> tuple[Note, ...]:
+def make_notes(*texts: str, on: ShownIn = ShownIn.EVERYWHERE, whole: bool = False) -> tuple[Note, ...]:
     """A note for each text that is not empty."""
     return tuple(Note(text, on, whole=whole) for text in texts if text)
 
 
 def hide_in_brief(section: Section) -> Section:
     """Returns the section, marked so that the brief form leaves it out."""
-    return replace(section, on=section.on & ~On.BRIEF)
+    return replace(section, on=section.on & ~ShownIn.BRIEF)

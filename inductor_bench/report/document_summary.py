@@ -27,9 +27,9 @@ from .document import (
     Fold,
     Item,
     Items,
-    On,
     Section,
     Sentence,
+    ShownIn,
     keep_shown_blocks,
 )
 
@@ -53,7 +53,7 @@ def summarise_document(document: Document, folder: str = "") -> Summary:
 
 def _find_blocks(blocks: Iterable[Block], title: str) -> Iterator[tuple[str, Block]]:
     """The blocks within blocks, each with the title of its section."""
-    for block in keep_shown_blocks(blocks, On.TERMINAL):
+    for block in keep_shown_blocks(blocks, ShownIn.TERMINAL):
         if isinstance(block, Section | Fold):
             yield from _find_blocks(block.blocks, block.title)
         else:
@@ -64,7 +64,7 @@ def _list_findings(blocks: Iterable[tuple[str, Block]]) -> Iterator[SummaryFindi
     for title, block in blocks:
         if isinstance(block, Items):
             kind = "-".join(re.findall(r"[a-z]+", title.lower())) or "remarks"
-            yield from (_make_finding(kind, item) for item in block.entries if item.on & On.TERMINAL)
+            yield from (_make_finding(kind, item) for item in block.entries if item.on & ShownIn.TERMINAL)
 
 
 def _make_finding(kind: str, item: Item) -> SummaryFinding:

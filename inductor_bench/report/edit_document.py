@@ -97,9 +97,9 @@ def make_checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Do
         *sentences_of(
             [describe_limit(compute_slowdown_of_kernels(verdict.pair), view.limit)] if view.limit is not None else []
         ),
-        Facts(tuple(_check_facts(verdict))),
+        Facts(tuple(_list_check_facts(verdict))),
         Items(tuple(Item(note, WARN) for note in verdict.notes)),
-        Section("Next", (Commands(tuple(_after_check(verdict, view.limit))),), quiet=True),
+        Section("Next", (Commands(tuple(_list_proof_commands(verdict, view.limit))),), quiet=True),
     )
     return Document(verdict.kernel, (" · ".join(machine),), blocks)
 
@@ -116,8 +116,8 @@ def _describe_refusal(verdict: EditVerdict) -> Iterator[Block]:
         yield Sentence(verdict.hint[:1].upper() + verdict.hint[1:], NOTE)
 
 
-def _check_facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
-    yield "checks", _check_words(verdict)
+def _list_check_facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
+    yield "checks", _describe_checks(verdict)
     original, edited, ratio = verdict.original, verdict.edited, verdict.ratio
     if original is not None and edited is not None:
         yield (
@@ -150,7 +150,7 @@ def _format_rate(verdict: EditVerdict, time_s: float) -> str:
     return f", {units.rate(rate)}{share}"
 
 
-def _check_words(verdict: EditVerdict) -> str:
+def _describe_checks(verdict: EditVerdict) -> str:
     counts = {outcome: sum(one.outcome == outcome for one in verdict.checks) for outcome in (PASSED, REFUSED, SKIPPED)}
     words = [f"{count} {outcome}" for outcome, count in counts.items() if count]
     return f"{', '.join(words) or 'none'}, with {verdict.launches} launch{'es' * (verdict.launches != 1)}"
@@ -163,7 +163,7 @@ def _describe_error(check: EditCheck) -> str:
     return f"up to {check.error:.1g} of its size in comparison with {against}{own}{limit}"
 
 
-def _after_check(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[str, str]]:
+def _list_proof_commands(verdict: EditVerdict, limit: float | None) -> Iterator[tuple[str, str]]:
     """Yields the command that proves a right edit in its RUN's program; nothing for a slower or unchanged kernel."""
     if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
         options = ("--kernel", shlex.quote(verdict.file), "--verify")

@@ -24,9 +24,9 @@ from .document import (
     THEME_COLOURS,
     Document,
     Mark,
-    On,
     Row,
     Section,
+    ShownIn,
     SourceFile,
     Stretch,
     Table,
@@ -49,7 +49,7 @@ MOST_SAID = 5
 
 def render_page(document: Document) -> str:
     """Renders a document as a page. Blocks before the first heading come before the list of headings."""
-    blocks = keep_shown_blocks(document.blocks, On.PAGE)
+    blocks = keep_shown_blocks(document.blocks, ShownIn.PAGE)
     opening = list(itertools.takewhile(lambda block: not isinstance(block, Section), blocks))
     headings = [block for block in blocks if isinstance(block, Section)]
     tables = itertools.count(1)
@@ -97,22 +97,22 @@ def make_template_environment(folder: Path) -> jinja2.Environment:
 
 def _list_shown_parts(parts: Iterable[Any]) -> list[Any]:
     """The blocks, items or notes that a page shows."""
-    return [part for part in parts if part.on & On.PAGE and not is_empty(part, On.PAGE)]
+    return [part for part in parts if part.on & ShownIn.PAGE and not is_empty(part, ShownIn.PAGE)]
 
 
 def _place_columns(table: Table) -> list[int]:
-    return [place for place, column in enumerate(table.columns) if column.on & On.PAGE]
+    return [place for place, column in enumerate(table.columns) if column.on & ShownIn.PAGE]
 
 
 def _render_rows(table: Table) -> Sequence[Row]:
     """Returns the rows that a page shows, without the row of the sum."""
-    rows, _ = keep_shown_rows(table, On.PAGE)
+    rows, _ = keep_shown_rows(table, ShownIn.PAGE)
     return rows[:-1] if table.total else rows
 
 
 def _render_texts(table: Table) -> Sequence[Sequence[str]]:
     """The texts of each row in the columns that a page shows, and those of the last row."""
-    rows, _ = keep_shown_rows(table, On.PAGE)
+    rows, _ = keep_shown_rows(table, ShownIn.PAGE)
     columns = [
         shorten_texts(table.columns[place], [row.cells[place] for row in rows]) for place in _place_columns(table)
     ]
@@ -121,7 +121,7 @@ def _render_texts(table: Table) -> Sequence[Sequence[str]]:
 
 def _count_left_out_rows(table: Table) -> str:
     """Says how many rows the table leaves out."""
-    _, left = keep_shown_rows(table, On.PAGE)
+    _, left = keep_shown_rows(table, ShownIn.PAGE)
     return f"and {left:,} more {table.more}".rstrip() if left else ""
 
 

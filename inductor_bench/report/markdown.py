@@ -20,10 +20,10 @@ from .document import (
     Facts,
     Fold,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Table,
     keep_shown_blocks,
     keep_shown_rows,
@@ -39,7 +39,7 @@ def render_markdown(document: Document) -> str:
     """Renders a document; blocks stand between empty lines."""
     parts = [[f"# {escape_markdown(document.title)}"]] if document.title else []
     parts += [[escape_markdown(line)] for line in document.about if line]
-    parts += [list(render_block(block)) for block in keep_shown_blocks(document.blocks, On.MARKDOWN)]
+    parts += [list(render_block(block)) for block in keep_shown_blocks(document.blocks, ShownIn.MARKDOWN)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -56,7 +56,7 @@ def _render_section(block: Section | Fold, level: int) -> Iterator[str]:
     parts: list[Iterable[str]] = [[f"{'#' * level} {escape_markdown(block.title)}"]]
     if isinstance(block, Section) and block.note:
         parts.append([escape_markdown(block.note)])
-    parts += [render_block(inner, level + 1) for inner in keep_shown_blocks(block.blocks, On.MARKDOWN)]
+    parts += [render_block(inner, level + 1) for inner in keep_shown_blocks(block.blocks, ShownIn.MARKDOWN)]
     return _separate_by_empty_lines(parts)
 
 
@@ -75,7 +75,7 @@ def _render_sentence(block: Sentence) -> Iterator[str]:
 
 def _render_items(block: Items) -> Iterator[str]:
     for item in block.entries:
-        if item.on & On.MARKDOWN:
+        if item.on & ShownIn.MARKDOWN:
             hint = f" Hint: {escape_markdown(item.hint)}" if item.hint else ""
             yield f"- {escape_markdown(item.numbered)}{hint}"
 
@@ -105,8 +105,8 @@ def _render_commands(block: Commands) -> Iterator[str]:
 
 
 def _render_table(table: Table) -> Iterator[str]:
-    every, left = keep_shown_rows(table, On.MARKDOWN)
-    places = [place for place, column in enumerate(table.columns) if column.on & On.MARKDOWN]
+    every, left = keep_shown_rows(table, ShownIn.MARKDOWN)
+    places = [place for place, column in enumerate(table.columns) if column.on & ShownIn.MARKDOWN]
     columns = [table.columns[place] for place in places]
     texts = [shorten_texts(table.columns[place], [row.cells[place] for row in every]) for place in places]
     yield write_table_line(column.title for column in columns)
@@ -128,7 +128,7 @@ def shorten_texts(column: Column, cells: Sequence[Cell]) -> Sequence[str]:
 def _render_cell(row: Row, place: int, text: str) -> str:
     cell = row.cells[place]
     bar = describe_bar(cell.bar) if cell.bar else ""
-    notes = [note.text for note in cell.notes if note.on & On.MARKDOWN]
+    notes = [note.text for note in cell.notes if note.on & ShownIn.MARKDOWN]
     return "<br>".join(escape_markdown(part) for part in (text, bar, *notes) if part)
 
 

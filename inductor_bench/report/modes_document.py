@@ -37,10 +37,10 @@ from .document import (
     Facts,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Stretch,
     Table,
     make_notes,
@@ -203,9 +203,9 @@ def list_notes(comparison: ModeComparison) -> Iterator[str]:
         return
     yield from _list_noise_notes(measured)
     yield from _list_code_notes(measured)
-    yield from _call_notes(comparison, measured)
+    yield from _list_call_notes(comparison, measured)
     yield from _list_output_notes(comparison, measured)
-    yield from _own_notes(measured)
+    yield from _list_notes_of_rows(measured)
 
 
 def _list_noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
@@ -256,7 +256,7 @@ def _describe_missing_graphs(measured: Sequence[ModeRow], names: Sequence[str]) 
     return ", and no CUDA graphs" if asked and not any(one.replays for row in asked for one in row.processes) else ""
 
 
-def _call_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:
+def _list_call_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:
     if comparison.request.kind in COMPILED_HERE:
         return
     by_count: dict[int, list[str]] = {}
@@ -285,7 +285,7 @@ def _list_output_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) 
         yield f"{join_words(rows)}: {said} ({reason})"
 
 
-def _own_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
+def _list_notes_of_rows(measured: Sequence[ModeRow]) -> Iterator[str]:
     said: dict[str, list[str]] = {}
     for row in measured:
         for note in dict.fromkeys(note for one in row.processes for note in one.notes):
@@ -331,7 +331,7 @@ def make_modes_document(comparison: ModeComparison, view: View) -> Document:
             Section("Modes", _make_blocks(comparison) if comparison.rows else (), quiet=True),
             Section("Not measured", (Items(tuple(failures)),), BAD),
             Section("Notes", (Items(tuple(found)),)),
-            Facts((("Written", written),) if written else (), on=On.TERMINAL),
+            Facts((("Written", written),) if written else (), on=ShownIn.TERMINAL),
         ),
     )
 
@@ -371,7 +371,7 @@ def _find_upper_end_s(row: ModeRow) -> float:
 def _make_mode_row(
     row: ModeRow, cells: Mapping[str, Cell], titles: Sequence[str], longest: float, advised: bool
 ) -> Row:
-    said = make_notes("advised", on=On.PAPER) if advised else ()
+    said = make_notes("advised", on=ShownIn.PAPER) if advised else ()
     found = dict(cells)
     found["mode"] = Cell(row.name, notes=said)
     found["step"] = Cell(cells["step"].text, cells["step"].value, bar=_make_step_bar(row, longest))

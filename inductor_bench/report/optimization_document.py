@@ -60,10 +60,10 @@ from .document import (
     Facts,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Stretch,
     Table,
     make_text_column,
@@ -112,7 +112,7 @@ def make_optimization_document(found: Optimization, view: View) -> Document:
             Section("Only you can do", (Items(tuple(list_suggested_items(found))),)),
             Section("Notes", (Items(tuple(Item(f"{note}.", NOTE) for note in list_notes(found))),)),
             Commands(tuple(list_next_commands(found, view.folder))),
-            Facts((("Written", written),) if written else (), on=On.TERMINAL),
+            Facts((("Written", written),) if written else (), on=ShownIn.TERMINAL),
         ),
     )
 
@@ -364,7 +364,7 @@ def _make_untried_blocks(found: Optimization) -> tuple[Items, Items]:
     absent = [row for row in untried if row.bound == 0 or row.reason in (DENIED, NEEDS_GPU)]
     listed = [row for row in untried if row not in absent]
     return Items((*list_untried_items(listed), *_count_absent(absent))), Items(
-        tuple(list_untried_items(absent)), on=On.PAPER
+        tuple(list_untried_items(absent)), on=ShownIn.PAPER
     )
 
 
@@ -376,7 +376,7 @@ def _count_absent(rows: Sequence[MenuRow]) -> Iterator[Item]:
     )
     said = [f"{count} {why}" for why, count in counts if count]
     if said:
-        yield Item(f"{' and '.join(said)}; their names are in report.html", NOTE, on=On.SCREEN)
+        yield Item(f"{' and '.join(said)}; their names are in report.html", NOTE, on=ShownIn.SCREEN)
 
 
 def list_untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:

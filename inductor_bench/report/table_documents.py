@@ -36,10 +36,10 @@ from .document import (
     Item,
     Items,
     Note,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Table,
     make_text_column,
 )
@@ -298,7 +298,7 @@ class QueryResult:
     answer: Answer | None = None
 
 
-def query_document(result: QueryResult, view: View) -> Document:
+def make_query_document(result: QueryResult, view: View) -> Document:
     """The rows of the answer, or the tables, their columns and two example queries."""
     return (
         _make_listing_document(result.tables, view.folder)
@@ -349,7 +349,7 @@ def make_answer_table(answer: Answer) -> Document:
     ]
     rows = [Row(tuple(Cell(_format_value(value), _number(value)) for value in values)) for values in answer.rows]
     more = "rows: --format csv has all, LIMIT fewer"
-    table = Table(tuple(columns), rows, filter="its values", most=MOST_ROWS, cut_on=On.TERMINAL, more=more)
+    table = Table(tuple(columns), rows, filter="its values", most=MOST_ROWS, cut_on=ShownIn.TERMINAL, more=more)
     return Document("", blocks=(table,), wide=True)
 
 
@@ -440,7 +440,7 @@ def _make_answer_format(render: Callable[[Answer], str]) -> Renderer[QueryResult
 
 
 QUERY_FORMATS = make_formats(
-    query_document,
+    make_query_document,
     json=_make_answer_format(write_answer_json),
     csv=_make_answer_format(write_answer_csv),
     screen="a table for the terminal",
@@ -469,7 +469,7 @@ def make_models_document(found: ModesByModel, view: View) -> Document:
         for title in titles
     )
     advised: list[Block] = []
-    for name, models, lines in chosen_settings(found):
+    for name, models, lines in list_chosen_settings(found):
         advised.append(Sentence(f"{describe_advice(name, models)}.", LEAD))
         advised += [Commands((("\n".join(lines), ""),), "Type")] if lines else []
     table = Table(
@@ -487,12 +487,12 @@ def make_models_document(found: ModesByModel, view: View) -> Document:
             Section("What to type", tuple(advised), short="Type", quiet=True),
             Section("Models", (table,), quiet=True),
             Section("Problems", (wrong,), BAD, quiet=True),
-            Facts((("Written", written),) if written else (), on=On.TERMINAL),
+            Facts((("Written", written),) if written else (), on=ShownIn.TERMINAL),
         ),
     )
 
 
-def chosen_settings(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
+def list_chosen_settings(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
     """Yields each advised setting with its models and the lines to type; then the models without advice."""
     models: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for model in found.models:
@@ -540,7 +540,7 @@ def list_problems(found: ModesByModel) -> Iterator[str]:
             yield f"{model.name}: {model.failure.message}"
         failures = [row for row in (model.comparison.rows if model.comparison else ()) if row.failure is not None]
         yield from (f"{model.name}, {row.name}: {row.failure.message}" for row in failures if row.failure is not None)
-    for name, models, _ in chosen_settings(found):
+    for name, models, _ in list_chosen_settings(found):
         if name == UNDECIDED:
             yield f"{join_words(models)}: the differences may be noise. {QUIETER}"
 

@@ -26,10 +26,10 @@ from .document import (
     Fold,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Stretch,
     Table,
     TimelineChart,
@@ -113,7 +113,7 @@ def render_lines(document: Document, columns: int) -> Iterator[Line]:
     """Yields the lines of a document. On a wider terminal they use 120 columns, unless the document asks for more."""
     width = max(columns, NARROWEST) if document.wide else min(max(columns, NARROWEST), WIDEST)
     yield from _render_head(document, width)
-    blocks = keep_shown_blocks(document.blocks, On.TERMINAL)
+    blocks = keep_shown_blocks(document.blocks, ShownIn.TERMINAL)
     for place, block in enumerate(blocks):
         lines = list(render_block(block, width))
         yield from lines
@@ -166,7 +166,7 @@ def _render_sentence(block: Sentence, width: int) -> Iterator[Line]:
 
 def _render_items(block: Items, width: int) -> Iterator[Line]:
     for item in block.entries:
-        if item.on & On.TERMINAL:
+        if item.on & ShownIn.TERMINAL:
             yield from _render_item(item, width)
 
 
@@ -205,7 +205,7 @@ def _render_commands(block: Commands, width: int) -> Iterator[Line]:
 
 def _fold(block: Fold, width: int) -> Iterator[Line]:
     yield [Word(names.end(names.clean(block.title), width), "title")]
-    for inner in keep_shown_blocks(block.blocks, On.TERMINAL):
+    for inner in keep_shown_blocks(block.blocks, ShownIn.TERMINAL):
         yield from render_block(inner, width)
 
 
@@ -218,7 +218,7 @@ def _render_section(block: Section, width: int) -> Iterator[Line]:
         yield from (*lines, [*last, Word(beside, "dim")])
         note = "" if beside else note
     yield from wrapped(note, width, "", "dim")
-    for place, inner in enumerate(keep_shown_blocks(block.blocks, On.TERMINAL)):
+    for place, inner in enumerate(keep_shown_blocks(block.blocks, ShownIn.TERMINAL)):
         if place and isinstance(inner, Fold):
             yield []
         yield from render_block(inner, width)
@@ -310,7 +310,7 @@ class _Fitted(NamedTuple):
 
 
 def _render_table(table: Table, width: int) -> Iterator[Line]:
-    every, left = keep_shown_rows(table, On.TERMINAL)
+    every, left = keep_shown_rows(table, ShownIn.TERMINAL)
     key = any(row.cells[table.main].fill for row in every)
     gap, columns = fit_columns(table, every, width, key)
     if columns is None:
@@ -327,7 +327,7 @@ def _render_table(table: Table, width: int) -> Iterator[Line]:
         for number, row in enumerate(every):
             tone = row.tone or (LEAD if row is table.total else "")
             yield from _render_row(row, columns, number, gap, key, _choose_style(tone))
-            yield from _note_lines(table, row, start or 4, width)
+            yield from _render_notes_of_row(table, row, start or 4, width)
     if left:
         yield from wrapped(names.clean(f"and {left:,} more {table.more}"), width, "", "dim")
 
@@ -348,7 +348,7 @@ def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tup
     Returns:
         The number of spaces between two columns, and the columns; ``None`` if they do not fit beside each other.
     """
-    places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
+    places = [place for place, column in enumerate(table.columns) if column.on & ShownIn.TERMINAL]
     texts = {place: [names.clean(row.cells[place].text) for row in rows] for place in places}
     bars = {place for place in places if any(_is_parts(row.cells[place].bar) for row in rows)}
     wanted, least = {}, {}
@@ -422,9 +422,9 @@ def _render_cell(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line
     return [[Word(text, style)]]
 
 
-def _note_lines(table: Table, row: Row, indent: int, width: int) -> Iterator[Line]:
-    cells = (cell for cell, column in zip(row.cells, table.columns, strict=True) if column.on & On.TERMINAL)
-    for note in (note for cell in cells for note in cell.notes if note.on & On.TERMINAL):
+def _render_notes_of_row(table: Table, row: Row, indent: int, width: int) -> Iterator[Line]:
+    cells = (cell for cell, column in zip(row.cells, table.columns, strict=True) if column.on & ShownIn.TERMINAL)
+    for note in (note for cell in cells for note in cell.notes if note.on & ShownIn.TERMINAL):
         text, style = names.clean(note.text), _choose_style(note.tone)
         if note.whole:
             yield from wrapped(text, width, " " * indent, style)
@@ -434,20 +434,20 @@ def _note_lines(table: Table, row: Row, indent: int, width: int) -> Iterator[Lin
 
 def _render_records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
     """Each row as a block of lines, if a table is too wide."""
-    places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
+    places = [place for place, column in enumerate(table.columns) if column.on & ShownIn.TERMINAL]
     widest = max(names.cells(_render_title(table.columns[place])) for place in places)
     for number, row in enumerate(rows, 1):
         yield [Word(f"row {number}", "title")]
         for place in places:
             title = names.pad(_render_title(table.columns[place]), widest)
             yield [Word(f"  {title}  ", "dim"), Word(names.clean(row.cells[place].text))]
-        yield from _note_lines(table, row, 2, width)
+        yield from _render_notes_of_row(table, row, 2, width)
 
 
 def _render_side_by_side(block: Beside, width: int) -> Iterator[Line]:
     """The rows of all tables as one table: a name, and the columns of each table that fits."""
     (_, first), *_ = block.tables
-    places = [n for n, column in enumerate(first.columns) if column.on & On.TERMINAL and n != first.main]
+    places = [n for n, column in enumerate(first.columns) if column.on & ShownIn.TERMINAL and n != first.main]
     found = [{row.cells[table.main].text: row.cells for row in table.rows} for _, table in block.tables]
     every = dict.fromkeys(name for rows in found for name in rows)
     label = min(MOST_LABEL, max(names.cells(names.clean(text)) for text in (first.columns[first.main].title, *every)))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .. import units
 from ..analysis.comparison_words import format_signed
 from . import palette
-from .document import NOTE, Bar, Block, Cell, Column, On, Row, Sentence, Stretch, Table, make_text_column
+from .document import NOTE, Bar, Block, Cell, Column, Row, Sentence, ShownIn, Stretch, Table, make_text_column
 
 WHOLE = palette.GRAPHS[0]
 AROUND = 0.25
@@ -50,9 +50,9 @@ def plot_waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tupl
     axis = f"The bars begin at {units.seconds(begin_s)}; " if begin_s else ""
     said = f"{axis}grey: may be chance, or was not measured alone."
     yield Table(
-        (make_text_column("from before to after"), Column("time"), make_text_column("change")), rows, on=On.PAGE
+        (make_text_column("from before to after"), Column("time"), make_text_column("change")), rows, on=ShownIn.PAGE
     )
-    yield Sentence(f"{said[:1].upper()}{said[1:]}", NOTE, on=On.PAGE)
+    yield Sentence(f"{said[:1].upper()}{said[1:]}", NOTE, on=ShownIn.PAGE)
 
 
 def _make_row(label: str, text: str, length_s: float, colour: str, left_s: float, axis_s: float, begin_s: float) -> Row:

@@ -92,7 +92,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def open_beside(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
+def write_in_background(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
     """Writes a file in a copy of this process while the block runs, if that ``takes_long`` enough to be worth it.
 
     Otherwise, or if it fails, the file is written at the end of the block.
@@ -204,7 +204,7 @@ def read_text(path: Path) -> str:
     Raises:
         InductorBenchError: the file is missing or cannot be read.
     """
-    with _telling_unreadable(path):
+    with _explain_unreadable(path):
         return path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -214,14 +214,14 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         InductorBenchError: the file is missing, cannot be read, or is no plain file.
     """
-    with _telling_unreadable(path):
+    with _explain_unreadable(path):
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise InductorBenchError(f"{path} is not a file", name="unreadable")
         return path.read_bytes()
 
 
 @contextlib.contextmanager
-def _telling_unreadable(path: Path) -> Iterator[None]:
+def _explain_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

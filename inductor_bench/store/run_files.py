@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InductorBenchError, UsageError
-from ..records.base import is_place
+from ..records.base import is_relative_path
 from ..records.code import CapturedCode, Details, LayerMap, SourceLine
 from ..records.evidence import CountedCall, Evidence, HostTrace, ModuleEvidence
 from ..records.module import ModuleRecord
@@ -273,7 +273,7 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
 
 def _is_wanted(name: str, base: str) -> bool:
     place = name.removeprefix(base)
-    if not name.startswith(base) or not is_place(place):
+    if not name.startswith(base) or not is_relative_path(place):
         return False
     return place == RECORD or (place.startswith(_WANTED) and place.endswith(_SUFFIXES) and place.count("/") == 1)
 

@@ -442,7 +442,7 @@ def _find_works(
         works = host_works
         activities = {
             number: list_host_activities(
-                program, [call for call in calls if window.launched(call.start_s)], units, number, one
+                program, [call for call in calls if window.contains_host_time(call.start_s)], units, number, one
             )
             for number, one in ((number, known.source) for number, known in graphs.items())
         }
@@ -525,7 +525,7 @@ def _list_host_works(
 def _group_by_graph(works: Sequence[Work], window: StepWindow) -> dict[int, tuple[Activity, ...]]:
     found: dict[int, list[Activity]] = defaultdict(list)
     for work in works:
-        if work.activity is not None and work.graph is not None and window.launched(work.launch_start_s):
+        if work.activity is not None and work.graph is not None and window.contains_host_time(work.launch_start_s):
             found[work.graph].append(work.activity)
     return {graph: tuple(activities) for graph, activities in found.items()}
 
@@ -533,7 +533,7 @@ def _group_by_graph(works: Sequence[Work], window: StepWindow) -> dict[int, tupl
 def _count_optimizers(units: Owners, window: StepWindow) -> dict[str, int]:
     counts: dict[str, int] = defaultdict(int)
     for name, one in units.optimizers:
-        if window.launched(one.start_s) and one.name.startswith("Optimizer.step#"):
+        if window.contains_host_time(one.start_s) and one.name.startswith("Optimizer.step#"):
             counts[name] += 1
     return dict(counts)
 

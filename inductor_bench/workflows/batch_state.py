@@ -38,7 +38,7 @@ from ..records.request_fields import LIBRARIES, list_option_words
 from ..records.run import Run
 from ..report.batch.batch_document import write_batch
 from ..report.batch.batch_tables import BatchView
-from ..store.digest import pause_collection, read_results
+from ..store.digest import pause_garbage_collection, read_results
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder
 from ..store.redaction import Redaction
@@ -516,7 +516,7 @@ def report_batch(path: Path) -> BatchReport:
     Raises:
         InductorBenchError: ``batch.json`` is missing or cannot be read.
     """
-    with pause_collection():
+    with pause_garbage_collection():
         view = read_view(path)
         try:
             refuse_link(path)

@@ -26,7 +26,7 @@ from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, count_cores_of_thi
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.request import BreakdownRequest
-from ..records.request_fields import COMPILED_HERE, PROGRAMS, recorded
+from ..records.request_fields import COMPILED_HERE, PROGRAMS, as_recorded
 from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
@@ -269,7 +269,7 @@ class Breakdown:
         self._stage = CAPTURE
         self._environment: Mapping[str, str] = {}
         self._redaction = redaction
-        shown = recorded(replace(request, arguments=redaction.words(request.arguments), python=name_python(request)))
+        shown = as_recorded(replace(request, arguments=redaction.words(request.arguments), python=name_python(request)))
         self._evidence = Evidence()
         self._begun: ModuleMeasurements | None = None
         self._is_concluded = False

@@ -27,7 +27,7 @@ from ..records.comparison import (
     ModeSet,
 )
 from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest
-from ..records.request_fields import PROGRAMS, list_options_by_field, recorded
+from ..records.request_fields import PROGRAMS, as_recorded, list_options_by_field
 from ..records.run import Environment
 from ..store.files import hash_file, own_folder, refuse_link
 from ..store.folder import PAGE
@@ -159,7 +159,7 @@ class _Comparing:
         program = request.program
         self._request, self._rows, self._folder = request, rows, folder
         self._redaction, self._progress = redaction, progress
-        self._recorded = recorded(replace(program, mode=None, stop=True))
+        self._recorded = as_recorded(replace(program, mode=None, stop=True))
         self._python = find_python(program)
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self.comparison = self._open(file)

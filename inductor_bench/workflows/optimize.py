@@ -47,7 +47,7 @@ from ..records.optimization import (
     choose_groups,
 )
 from ..records.request import BreakdownRequest, OptimizeRequest, find_searched_optimizer
-from ..records.request_fields import COMMAND, PROGRAMS, recorded
+from ..records.request_fields import COMMAND, PROGRAMS, as_recorded
 from ..records.run import Environment, Run
 from ..store import codec
 from ..store.files import refuse_link, write_json
@@ -403,7 +403,7 @@ class _Searching:
             )
 
     def _recorded(self) -> BreakdownRequest:
-        program: BreakdownRequest = recorded(self._request.program)
+        program: BreakdownRequest = as_recorded(self._request.program)
         return replace(
             program,
             target=self._redaction.text(program.target),

@@ -15,7 +15,7 @@ from ..records.request import ModelRequest
 from ..records.run import Run
 from ..report.batch.batch_tables import SUMMARY_TABLES, BatchView, make_summary_tables
 from ..report.run.run_document import write_report
-from ..store.digest import pause_collection, read_digest
+from ..store.digest import pause_garbage_collection, read_digest
 from ..store.files import refuse_link
 from ..store.folder import BATCH, RECORD, BatchFolder, RunFolder
 from ..store.tables import ask
@@ -52,7 +52,7 @@ def open_tables(path: Path, sql: str = "") -> Tables:
         InductorBenchError: the folder is neither, or its record cannot be read.
     """
     runs: Iterable[tuple[str, Run, Path]]
-    with pause_collection():
+    with pause_garbage_collection():
         if (path / BATCH).is_file():
             view = read_view(path)
             runs = _list_runs(view, path) if not sql or any(name in sql.lower() for name in SUMMARY_TABLES) else ()

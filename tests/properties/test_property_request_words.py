@@ -42,10 +42,10 @@ from inductor_bench.records.request_fields import (
     OPTION,
     PART,
     Option,
+    as_recorded,
     list_option_fields,
     list_option_words,
     list_options_by_field,
-    recorded,
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.model_list import read_list
@@ -169,7 +169,7 @@ def test_a_time_is_written_without_an_exponent(budget_s: float) -> None:
 @given(requests(BreakdownRequest, [item.name for item in fields(BreakdownRequest)], {}))
 def test_a_record_holds_a_request_but_for_where_it_is_written(request: BreakdownRequest) -> None:
     again = codec.decode(BreakdownRequest, json.loads(json.dumps(codec.encode(request))))
-    assert again == recorded(request)
+    assert again == as_recorded(request)
     left_out = {item.name for item in fields(request) if not item.metadata.get(IN_RECORD, True)}
     assert left_out == {"trace", "output", "force", "redact", "plots", "variables"}
 
@@ -182,7 +182,7 @@ def test_every_option_of_a_breakdown_reaches_the_observed_program(request: Break
             replace(request, target="a.py", kind="script"), Path(work), {}
         ).items():
             patch.setenv(name, value)
-        assert read_request() == replace(recorded(request), kind="script")
+        assert read_request() == replace(as_recorded(request), kind="script")
 
 
 def test_what_is_typed_for_a_batch_precedes_its_list_even_if_it_is_the_default() -> None:

@@ -35,12 +35,12 @@ from inductor_bench.report.document import (
     Items,
     Mark,
     Note,
-    On,
     Picture,
     Row,
     Section,
     Sentence,
     Series,
+    ShownIn,
     SourceFile,
     Sparkline,
     Stretch,
@@ -61,7 +61,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     parts = (Stretch(0.5, "#0072b2", f"conv{text}"), Stretch(0.3, "#e69f00", "idle"), Stretch(0.001, "#111111", "rest"))
     placed = (Stretch(0.25, "bad", f"slower{text}", "+1 ms", 0.5),)
     columns = (
-        *(Column("#"), make_kernel_column(f"kernel{text}", 40), Column(f"kind{text}", False, on=On.PAPER)),
+        *(Column("#"), make_kernel_column(f"kernel{text}", 40), Column(f"kind{text}", False, on=ShownIn.PAPER)),
         *(
             Column("calls", spare=2),
             Column("time", hint=f"a hint{text}"),
@@ -99,7 +99,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     mark = Mark(f"triton{text}", "k1", "#0072b2", "host", ((0.0, 0.25), (0.5, 0.25)))
     series = Series(f"3 timed steps{text}", "muted", ((0.0, 1.0), (0.5, 0.5), (1.0, 0.5)))
     inner: tuple[Block, ...] = (
-        Items((item, Item("On paper only.", BAD, on=On.PAPER))),
+        Items((item, Item("On paper only.", BAD, on=ShownIn.PAPER))),
         Bar(parts),
         Answers(((f"What is slow{text}?", replace(item, command=command)),)),
         Sparkline(f"Times{text}", (series,), "0", "2 ms", ("step 0", "step 2")),

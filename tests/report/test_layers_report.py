@@ -7,7 +7,7 @@ from dataclasses import replace
 import step_runs
 
 from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork, Run
-from inductor_bench.report.document import On, Table, keep_shown_rows
+from inductor_bench.report.document import ShownIn, Table, keep_shown_rows
 from inductor_bench.report.run.answers import list_answers
 from inductor_bench.report.run.layers_document import LAYER, make_layers_section
 
@@ -71,7 +71,7 @@ def test_a_short_layer_stays_below_its_own_and_a_terminal_shows_it_last() -> Non
     names = [row.cells[0].text for row in table.rows]
     assert names == ["Net", "· up", "· norm", "Other", "· down"]
     assert [row.late for row in table.rows] == [False, False, True, False, False]
-    shown, left = keep_shown_rows(table, On.SCREEN)
+    shown, left = keep_shown_rows(table, ShownIn.SCREEN)
     assert [row.cells[0].text for row in shown] == ["Net", "· up", "Other", "· down"] and left == 1
 
 

@@ -25,7 +25,7 @@ measured = st.one_of(st.just(0.0), st.floats(SMALLEST, LARGEST), st.floats(-LARG
 whole = st.one_of(st.integers(-9, 9), st.integers(-LARGEST_INT, LARGEST_INT))
 FORMED: dict[str, st.SearchStrategy[Any]] = {
     "the name of a file": names.map(lambda text: text.replace("/", "_")).filter(base.is_file_name),
-    "a path inside the folder": st.lists(names, min_size=1, max_size=3).map("/".join).filter(base.is_place),
+    "a path inside the folder": st.lists(names, min_size=1, max_size=3).map("/".join).filter(base.is_relative_path),
     "a name of small letters, digits and dashes": st.from_regex(r"[a-z0-9-]{1,9}", fullmatch=True),
     "the time of a step, from 1e-12 to 1e9 seconds": st.floats(1e-12, 1e9),
     "a finite number": st.floats(allow_nan=False, allow_infinity=False),

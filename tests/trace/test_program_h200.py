@@ -288,7 +288,7 @@ RANKS = (0, 1)
 def test_every_device_event_of_a_rank_has_a_part_and_the_parts_are_the_step(training: Training, rank: int) -> None:
     found = rank_of(training, rank)
     assert [work.event for work in found.works.works] == list(range(len(found.works.works)))
-    counted = [work for work in found.works.works if found.works.window.launched(work.launch_start_s)]
+    counted = [work for work in found.works.works if found.works.window.contains_host_time(work.launch_start_s)]
     assert (
         counted
         and {work.kind for work in counted} <= set(KINDS)

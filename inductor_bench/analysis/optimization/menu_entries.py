@@ -232,8 +232,7 @@ MENU = (
         "waits for the host's launches",
         lambda facts: facts.replaying,
         _needs_no_replay,
-        "with gradient accumulation, outputs that are used after the step, and inputs whose address changes between "
-        "steps",
+        "with gradient accumulation, outputs that are used after the step, and inputs whose address changes",
         "https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
     ),
     MenuEntry(

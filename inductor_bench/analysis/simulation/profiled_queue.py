@@ -106,7 +106,7 @@ class _Offsets(NamedTuple):
 class _Builder:
     def __init__(self, program: ProgramTrace, found: ProgramWorks, markers: Markers) -> None:
         self.window, self.timeline = found.window, found.timeline
-        inside = (work for work in found.works if self.window.launched(work.launch_start_s))
+        inside = (work for work in found.works if self.window.contains_host_time(work.launch_start_s))
         self.works = sorted(inside, key=lambda work: (work.launch_start_s, work.start_s))
         by_start = {call.start_s: call for call in reversed(program.runtime) if call.correlation >= 0}
         self.names = [_name(by_start.get(work.launch_start_s)) for work in self.works]
@@ -150,7 +150,7 @@ class _Builder:
         calls = {
             number: range(bisect_left(starts, call.start_s), bisect_left(starts, call.end_s))
             for number, call in enumerate(self.calls)
-            if self.window.launched(call.start_s)
+            if self.window.contains_host_time(call.start_s)
         }
         queue = StepQueue(tuple(actions), tuple(self._queued()), self._hiccups())
         return ProfiledQueue(queue, tuple(self.works), calls)
@@ -176,7 +176,11 @@ class _Builder:
                 _HostEvent(first.launch_start_s, first.launch_end_s, LAUNCH, name, tuple(range(place, stop)), first.op)
             )
             place = stop
-        waits = [call for call in self.runtime if _WAITS.fullmatch(call.name) and self.window.launched(call.start_s)]
+        waits = [
+            call
+            for call in self.runtime
+            if _WAITS.fullmatch(call.name) and self.window.contains_host_time(call.start_s)
+        ]
         # The profiler itself synchronises at times, to empty its buffers.
         whole = [call for call in waits if _OF_DEVICE.fullmatch(call.name)]
         events += [
@@ -190,7 +194,7 @@ class _Builder:
 
     def _has_waited(self, call: Range) -> bool:
         """Whether all works launched before a call had ended when it returned, and one of them ended during it."""
-        if not self.window.launched(call.start_s):
+        if not self.window.contains_host_time(call.start_s):
             return False
         last = max(self.ends[: bisect_left(self.launches, call.start_s)], default=-math.inf)
         return call.start_s < last <= call.end_s + SOON_S
@@ -309,7 +313,7 @@ class _Builder:
         if len(self.by_lane) < 2:
             return waits
         for call in self.runtime:
-            if not _STREAM_WAITS.fullmatch(call.name) or not self.window.launched(call.start_s):
+            if not _STREAM_WAITS.fullmatch(call.name) or not self.window.contains_host_time(call.start_s):
                 continue
             place = bisect_left(self.launches, call.start_s)
             if place < len(self.works):

@@ -31,7 +31,7 @@ from ...records.batch_record import (
     GraphResult,
 )
 from ...records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from ...store.files import open_beside, write_text
+from ...store.files import write_in_background, write_text
 from ...store.folder import BATCH, PAGE
 from ...store.tables import write_parquet
 from .. import names, palette
@@ -48,10 +48,10 @@ from ..document import (
     Facts,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Stretch,
     Table,
     make_kernel_column,
@@ -208,14 +208,14 @@ def _is_stretched(graph: GraphResult) -> bool:
     return graph.time_s > (graph.wall_time_s or graph.time_s) * STRETCHED
 
 
-def retune_saving(summary: ModelSummary) -> str:
+def format_retune_saving(summary: ModelSummary) -> str:
     """Returns the projected saving of the retuned kernels as a share of the model's time."""
     if summary.retunes is None or not summary.time_s:
         return units.MISSING
     return units.percent(summary.retunes.saving_s / summary.time_s)
 
 
-def retune_words(summaries: Sequence[ModelSummary]) -> str:
+def describe_batch_retunes(summaries: Sequence[ModelSummary]) -> str:
     """Returns what the retunes project, and what was proven in the models' steps; see :func:`describe_proofs`.
 
     ``Retuned: 60 kernels of 3 models: 31 faster, which would save 2.30 ms (1.2% of these models), a projection.``
@@ -310,15 +310,15 @@ def make_batch_document(view: BatchView, options: View) -> Document:
             *make_sentences(
                 (
                     describe_leading_family(view.families, view.suite_s),
-                    retune_words(summaries),
+                    describe_batch_retunes(summaries),
                     search_words(summaries, view.searches),
                 )
             ),
             Section("Failed or skipped", _list_failures(summaries, folder), BAD, short="Failed"),
             *make_setting_sections(summaries, view.settings),
             Section("Models", (*_make_models_table(summaries), *_list_notes(summaries))),
-            _group_section("Families of kernels", view.families, options.top, family=True),
-            _group_section("Kernels", view.kernels, options.top, family=False),
+            _make_group_section("Families of kernels", view.families, options.top, family=True),
+            _make_group_section("Kernels", view.kernels, options.top, family=False),
             *_list_next_commands(view, folder),
             _list_written_files(folder),
         ),
@@ -327,9 +327,9 @@ def make_batch_document(view: BatchView, options: View) -> Document:
 
 def _note_left_out(items: Sequence[Item], most: int, file: str) -> tuple[Block, ...]:
     """A list; a terminal shows its first entries and the number of the others."""
-    entries = [one if place < most else replace(one, on=On.PAPER) for place, one in enumerate(items)]
+    entries = [one if place < most else replace(one, on=ShownIn.PAPER) for place, one in enumerate(items)]
     left = len(items) - most
-    more = (Sentence(f"and {left} more in {file}", NOTE, on=On.TERMINAL),) if left > 0 else ()
+    more = (Sentence(f"and {left} more in {file}", NOTE, on=ShownIn.TERMINAL),) if left > 0 else ()
     return (Items(tuple(entries)), *more)
 
 
@@ -365,7 +365,7 @@ def _make_models_table(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     columns = (
         *(
             make_text_column("model", shorten=names.cut_middles),
-            Column("status", False, on=On.PAPER),
+            Column("status", False, on=ShownIn.PAPER),
             Column("batch", spare=3),
         ),
         *(Column("time"), Column("busy", spare=2), Column("gain limit")),
@@ -373,9 +373,9 @@ def _make_models_table(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
         Column("where the time goes", False, spare=1),
     )
     rows = [_make_model_row(summary, retuned, len(measured) <= WITH_TOP_KERNEL) for summary in ranked]
-    table = Table(columns, rows, filter="model, status, kernel", most=most, cut_on=On.TERMINAL)
+    table = Table(columns, rows, filter="model, status, kernel", most=most, cut_on=ShownIn.TERMINAL)
     if not measured:
-        return (replace(table, on=On.PAPER),)
+        return (replace(table, on=ShownIn.PAPER),)
     others = f"model{'s' * (len(ranked) - most > 1)}{took}; summary.csv has every model"
     return (replace(table, more=others),)
 
@@ -393,8 +393,8 @@ def _make_model_row(summary: ModelSummary, retuned: bool, few: bool) -> Row:
         Cell(describe_wall_time(summary), time_s),
         Cell(units.percent(summary.busy_share), summary.busy_share),
         Cell(compute_gain_share(summary), gain),
-        *([Cell(retune_saving(summary), saves)] if retuned else []),
-        Cell("", bar=_make_bar(summary), notes=make_notes(most, on=On.EVERYWHERE if few else On.PAPER)),
+        *([Cell(format_retune_saving(summary), saves)] if retuned else []),
+        Cell("", bar=_make_bar(summary), notes=make_notes(most, on=ShownIn.EVERYWHERE if few else ShownIn.PAPER)),
     )
     return Row(cells)
 
@@ -411,11 +411,11 @@ def _make_bar(summary: ModelSummary) -> Bar:
 # --- families and kernels --------------------------------------------------------------------------------------------
 
 
-def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, family: bool) -> Section:
+def _make_group_section(title: str, groups: Sequence[KernelGroup], top: int, *, family: bool) -> Section:
     retuned = any(group.speedup is not None for group in groups)
     columns = (
         *(Column("#"), make_kernel_column("family" if family else "kernel", NAME_WIDTH)),
-        Column("kernels", spare=4, on=On.EVERYWHERE if family else On.PAPER),
+        Column("kernels", spare=4, on=ShownIn.EVERYWHERE if family else ShownIn.PAPER),
         *(
             Column("models", spare=2),
             Column("launches", spare=3),
@@ -425,7 +425,7 @@ def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, famil
         *(Column("of peak", spare=1), Column("gain limit")),
         *([Column("best retune", short="retune")] if retuned else []),
     )
-    rows = [_group_row(number, group, retuned, family) for number, group in enumerate(groups[:MOST_GROUPS], 1)]
+    rows = [_make_group_row(number, group, retuned, family) for number, group in enumerate(groups[:MOST_GROUPS], 1)]
     file = "families.csv" if family else "kernels.csv"
     table = Table(
         columns,
@@ -441,10 +441,10 @@ def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, famil
     )
 
 
-def _group_row(number: int, group: KernelGroup, retuned: bool, family: bool) -> Row:
+def _make_group_row(number: int, group: KernelGroup, retuned: bool, family: bool) -> Row:
     name = name_family(group) if family else group.name
     colour = palette.choose_category_colour(Category(group.category))
-    said = make_notes(describe_place(group), on=On.PAGE if family else On.EVERYWHERE)
+    said = make_notes(describe_place(group), on=ShownIn.PAGE if family else ShownIn.EVERYWHERE)
     cells = (
         *(Cell(str(number), number), Cell(name, colour=colour, notes=said)),
         *(Cell(units.count(group.ids), group.ids), Cell(units.count(len(group.models)), len(group.models))),
@@ -453,10 +453,10 @@ def _group_row(number: int, group: KernelGroup, retuned: bool, family: bool) -> 
         Cell(units.seconds(group.gain_limit_s), group.gain_limit_s),
         *([Cell(find_best_retune(group), group.speedup)] if retuned else []),
     )
-    return Row(cells, lambda: _group_facts(group))
+    return Row(cells, lambda: _list_group_facts(group))
 
 
-def _group_facts(group: KernelGroup) -> Iterator[Block]:
+def _list_group_facts(group: KernelGroup) -> Iterator[Block]:
     facts = (
         *(("name", group.name), ("id", group.key), ("category", group.category), ("operator", group.operator or "")),
         ("models", ", ".join(group.models)),
@@ -474,14 +474,14 @@ def _list_next_commands(view: BatchView, folder: Path) -> Iterator[Block]:
         place = next(summary.model.model.run for summary in view.models if summary.name == best.model)
         run = shlex.quote(f"{folder / (place or '')}#{best.name}")
         why = "the kernel that could save most, by itself"
-        yield Commands(((f"inductor-bench kernel {run}", why),), on=On.TERMINAL)
+        yield Commands(((f"inductor-bench kernel {run}", why),), on=ShownIn.TERMINAL)
 
 
 def _list_written_files(folder: Path) -> Facts:
     there = [file for file in BATCH_FILES if (folder / file).is_file()]
     runs = sum(1 for path in (folder / "models").glob("*/record.json"))
     things = [*there, f"{plural(runs, 'run')} in models/"]
-    return Facts((("Written", f"{folder}/   {' · '.join(things)}"),), on=On.TERMINAL)
+    return Facts((("Written", f"{folder}/   {' · '.join(things)}"),), on=ShownIn.TERMINAL)
 
 
 FORMATS = make_formats(
@@ -508,7 +508,7 @@ def write_batch(view: BatchView, folder: Path) -> bool:
     if view.searches:
         write_text(folder / SETTINGS, make_settings_csv(view.settings))
     kernels = view.kernels
-    with open_beside(
+    with write_in_background(
         lambda: write_text(folder / "kernels.csv", make_groups_csv(kernels, "kernel_id")),
         takes_long=len(kernels) >= MANY_GROUPS,
     ):

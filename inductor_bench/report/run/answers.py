@@ -15,7 +15,7 @@ from ...analysis.step_costs import compute_weight_s, find_graph_use, find_pace_s
 from ...records.code import SourceLine
 from ...records.run import GRAPH, IDLE, QUEUED, Part, Program, Run
 from .. import names
-from ..document import BAD, NOTE, WARN, Answers, Item, On, Sentence
+from ..document import BAD, NOTE, WARN, Answers, Item, Sentence, ShownIn
 from .layers_document import MISSING
 from .run_tables import name_anchor
 from .run_words import Entry, describe_origin, describe_whole, format_peak_share, write_sentence
@@ -36,7 +36,7 @@ def describe_making(run: Run) -> Sentence:
     batch = f"batch {run.request.batch_size}" if run.request.batch_size is not None else ""
     day = run.created.replace("T", " ")[:16]
     known = [day, batch if batch not in run.title else "", f"`{names.clean(run.command)}`" if run.command else ""]
-    return Sentence(" · ".join(filter(None, known)), NOTE, on=On.PAGE)
+    return Sentence(" · ".join(filter(None, known)), NOTE, on=ShownIn.PAGE)
 
 
 MOST_SHAPES, MOST_GRAPHS = 6, 3

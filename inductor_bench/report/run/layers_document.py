@@ -24,9 +24,9 @@ from ..document import (
     Block,
     Cell,
     Column,
-    On,
     Row,
     Section,
+    ShownIn,
     Stretch,
     Table,
     TimelineChart,
@@ -76,15 +76,15 @@ def make_layers_section(run: Run, by: str) -> tuple[Section, ...]:
     """
     program = find_step(run)
     if program is None or not program.layers:
-        return (Section(f"By {by}", make_sentences([MISSING], NOTE), on=~On.PAGE),) if by != KERNEL else ()
+        return (Section(f"By {by}", make_sentences([MISSING], NOTE), on=~ShownIn.PAGE),) if by != KERNEL else ()
     layers, lines = build_tree_by_layer(program.layers, program.layer_classes), build_tree_by_line(program.lines)
     return (
-        _make_tree_section(run, program, layers, LAYER, On.EVERYWHERE if by == LAYER else On.PAGE),
-        _make_tree_section(run, program, lines, LINE, On.EVERYWHERE if by == LINE else On.PAGE),
+        _make_tree_section(run, program, layers, LAYER, ShownIn.EVERYWHERE if by == LAYER else ShownIn.PAGE),
+        _make_tree_section(run, program, lines, LINE, ShownIn.EVERYWHERE if by == LINE else ShownIn.PAGE),
     )
 
 
-def _make_tree_section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: On) -> Section:
+def _make_tree_section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: ShownIn) -> Section:
     whole_s = sum(node.whole.time_s for node in tree)
     whose = "time in operators" if runs_on_host(run) else "device time"
     return Section(
@@ -107,7 +107,7 @@ def make_icicle_section(run: Run) -> Section:
     whole_s = sum(node.whole.time_s for node in tree)
     whose = "time in operators" if runs_on_host(run) else "device time"
     note = f"per step: {units.seconds(whole_s)} of {whose}; a layer stands below the one that it is a part of"
-    return Section("The step by layer", tuple(_make_icicle(tree, whole_s, LAYER)), note=note, on=On.PAGE)
+    return Section("The step by layer", tuple(_make_icicle(tree, whole_s, LAYER)), note=note, on=ShownIn.PAGE)
 
 
 def _describe_tree(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
@@ -136,15 +136,17 @@ def _make_tree_table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table
         *(
             [make_text_column("class", least=8, spare=4)]
             if by == LAYER
-            else [make_text_column("code", least=20, most=120, shorten=_cut_ends, on=On.EVERYWHERE & ~On.PAGE)]
+            else [
+                make_text_column("code", least=20, most=120, shorten=_cut_ends, on=ShownIn.EVERYWHERE & ~ShownIn.PAGE)
+            ]
         ),
         *([Column("forward", spare=spare), Column("backward", spare=spare)] if both else []),
         *([Column("recomputed", short="again", spare=spare)] if again else []),
         *(Column("time"), Column(SHARE)),
         *([Column("divided", spare=3, hint=DIVIDED)] if shared else []),
-        *([Column("FLOP", on=On.PAGE), Column("FLOP/s", spare=6, hint=FLOP_HINT)] if flops else []),
+        *([Column("FLOP", on=ShownIn.PAGE), Column("FLOP/s", spare=6, hint=FLOP_HINT)] if flops else []),
         *([Column("of peak", spare=1, hint=PEAK_HINT)] if peaks else []),
-        *([Column("bytes", on=On.PAGE), Column("bytes/s", spare=7, hint=BYTES_HINT)] if moved else []),
+        *([Column("bytes", on=ShownIn.PAGE), Column("bytes/s", spare=7, hint=BYTES_HINT)] if moved else []),
     )
     wanted = {column.title for column in columns}
     rows = []
@@ -162,7 +164,7 @@ def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
 def _make_cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
     whole = node.whole
     below = "`" + names.end(names.clean(node.code).replace("`", ""), MOST_CODE) + "`" if node.code else ""
-    yield by, Cell("· " * depth + name_node(node), notes=make_notes(below, on=On.PAGE))
+    yield by, Cell("· " * depth + name_node(node), notes=make_notes(below, on=ShownIn.PAGE))
     yield ("class", Cell(node.class_name)) if by == LAYER else ("code", Cell(node.code))
     for title, time_s in (
         *(("forward", whole.forward_s), ("backward", whole.backward_s)),
@@ -214,7 +216,7 @@ def _make_icicle(tree: Sequence[TreeNode], whole_s: float, by: str) -> Iterator[
         return
     lanes = tuple(("" if depth else "step", tuple(level)) for depth, level in enumerate(levels))
     ticks = tuple((place / (TICKS - 1), units.seconds(whole_s * place / (TICKS - 1))) for place in range(TICKS))
-    yield TimelineChart(lanes, ticks, (), f"Time of a step by {by}", on=On.PAGE)
+    yield TimelineChart(lanes, ticks, (), f"Time of a step by {by}", on=ShownIn.PAGE)
 
 
 def _place(nodes: Iterable[TreeNode], left: float, depth: int, whole_s: float, levels: list[list[Stretch]]) -> None:

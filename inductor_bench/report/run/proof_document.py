@@ -43,10 +43,10 @@ from ..document import (
     Facts,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Table,
     make_kernel_column,
     make_notes,
@@ -144,7 +144,7 @@ def _name_applied(kernels: Sequence[AppliedKernel]) -> str:
     return "its edit" if edited == {True} else "its edit or a config" if True in edited else "a config"
 
 
-def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Iterator[str]:
+def describe_counts(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Iterator[str]:
     """Says how many kernels run their config or edit. ``run`` has the verb for one kernel and for several."""
     edited = [one for one in kernels if one.edit]
     retuned = [one for one in kernels if not one.edit]
@@ -199,7 +199,7 @@ def _format_share(value: float, of_s: float) -> str:
 def describe_details(found: Verification) -> Iterator[str]:
     """The other facts, a sentence each."""
     if found.kernels:
-        yield from count_words(found.kernels, ("runs", "run"))
+        yield from describe_counts(found.kernels, ("runs", "run"))
         if len({bool(one.edit) for one in found.kernels if one.runs}) > 1:
             yield "What the step saves is of configs and edits together"
         edits = [one for one in found.kernels if one.runs and one.edit]
@@ -348,9 +348,10 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
     )
     of_range = _has_range(found.device)
     rows = [_make_proof_row(one, [column.title for column in columns[2:]], of_range) for one in (*pinned, *others)]
-    table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
+    table = Table(columns, rows, most=min(top, len(pinned)), cut_on=ShownIn.TERMINAL, more="in report.html")
     shown = [
-        Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
+        Item(f"{reason}.", WARN, on=ShownIn.EVERYWHERE if n < MOST_REASONS else ShownIn.PAPER)
+        for n, reason in enumerate(missed)
     ]
     left = len(missed) - MOST_REASONS
     hidden = f"and {left} more reasons in record.json" if left > 0 else ""
@@ -362,15 +363,22 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
             *make_sentences(
                 () if limit is None else (f"{describe_limit(compute_slowdown_of_proof(found), limit)}.",), LEAD
             ),
-            Items(tuple(Item(f"{said}.", NOTE) for said in describe_details(found)), on=On.EVERYWHERE & ~On.BRIEF),
+            Items(
+                tuple(Item(f"{said}.", NOTE) for said in describe_details(found)),
+                on=ShownIn.EVERYWHERE & ~ShownIn.BRIEF,
+            ),
             Items(
                 tuple(Item(f"{describe_edit(one, of_range)}.", NOTE) for one in list_applied(found) if one.edit),
-                on=On.BRIEF,
+                on=ShownIn.BRIEF,
             ),
             *_make_waterfalls(found.device, pinned),
-            *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
-            Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
-            *make_sentences((hidden,), NOTE, On.TERMINAL),
+            *(
+                (replace(table, on=ShownIn.EVERYWHERE & ~ShownIn.BRIEF),)
+                if pinned
+                else (Table(columns, rows, on=ShownIn.PAPER),)
+            ),
+            Items(tuple(shown), on=ShownIn.EVERYWHERE & ~ShownIn.BRIEF),
+            *make_sentences((hidden,), NOTE, ShownIn.TERMINAL),
         ),
         short="Proof",
         quiet=True,
@@ -403,7 +411,7 @@ def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str], of_range: bool
         "state": Cell(state),
         "by itself": Cell(format_speedup(kernel.alone.median) if kernel.alone is not None else ""),
     }
-    name = Cell(kernel.name, notes=make_notes(kernel.reason, on=On.PAPER))
+    name = Cell(kernel.name, notes=make_notes(kernel.reason, on=ShownIn.PAPER))
     return Row((name, Cell(config), *(cells[title] for title in titles)))
 
 
@@ -451,7 +459,7 @@ def make_states_document(kernels: Sequence[AppliedKernel]) -> Document:
     if not kernels:
         return Document("", blocks=(Sentence("no kernel of the program has a config to run", LEAD),))
     projected = sum(one.predicted_s for one in kernels if one.state == PINNED)
-    said = ", ".join(count_words(kernels, ("ran", "ran")))
+    said = ", ".join(describe_counts(kernels, ("ran", "ran")))
     if projected:
         said += f"; projected saving {units.seconds(projected)} a step"
     return Document("", blocks=(Sentence(said, LEAD), _list_missed_kernels(kernels)))

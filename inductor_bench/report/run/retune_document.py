@@ -21,10 +21,10 @@ from ..document import (
     Column,
     Item,
     Items,
-    On,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Table,
     make_kernel_column,
     make_notes,
@@ -98,7 +98,7 @@ def format_speedup(speedup: float) -> str:
     return f"{speedup:.{2 if speedup < 9.995 else 1 if speedup < 99.95 else 0}f}x"
 
 
-def retune_word(found: RetuneRow | None) -> str:
+def format_retune(found: RetuneRow | None) -> str:
     """``1.34x`` if a configuration is certainly faster, ``stays`` if none is, a dash without a result."""
     if found is None or found.problem:
         return units.MISSING
@@ -112,7 +112,7 @@ def list_retunes_by_kernel(run: Run) -> Mapping[str, RetuneRow]:
     return group_by_kernel(retune.row for retune in run.retunes)
 
 
-def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
+def find_retune(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
     """The retune of a kernel, or ``None``.
 
     A library kernel has the retune of the call that runs it, provided that all its calls have the same arguments.
@@ -121,7 +121,7 @@ def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
     return known.get(kernel.kernel_id) or (known.get(kernel.file or "") if len(kernel.shapes) < 2 else None)
 
 
-def retune_section(run: Run, top: int) -> Section:
+def make_retune_section(run: Run, top: int) -> Section:
     """The retuned kernels, and the reasons of kernels without a result; nothing if none was retuned."""
     summary = list_retunes(run)
     if summary is None:
@@ -139,11 +139,11 @@ def retune_section(run: Run, top: int) -> Section:
         ),
     )
     rows = [_retune_row(found) for found in (*tuned, *problems)]
-    table = Table(columns, rows, filter="kernel", most=min(top, len(tuned)), cut_on=On.TERMINAL)
+    table = Table(columns, rows, filter="kernel", most=min(top, len(tuned)), cut_on=ShownIn.TERMINAL)
     left = len(tuned) - top
     more = f"and {left} more in tables/retunes.csv" if left > 0 else ""
     without = [
-        Item(f"{names.short(found.name, 60)}: {found.problem}", WARN, on=On.TERMINAL)
+        Item(f"{names.short(found.name, 60)}: {found.problem}", WARN, on=ShownIn.TERMINAL)
         for found in problems[:MOST_PROBLEMS]
     ]
     others = len(problems) - MOST_PROBLEMS
@@ -153,10 +153,10 @@ def retune_section(run: Run, top: int) -> Section:
         (
             Sentence(f"{describe_retunes(summary, run)}.", LEAD),
             *make_sentences((PROJECTION, describe_known_tunings(run)), NOTE),
-            table if tuned else Table(columns, rows, on=On.PAPER),
-            *make_sentences((more,), NOTE, On.TERMINAL),
+            table if tuned else Table(columns, rows, on=ShownIn.PAPER),
+            *make_sentences((more,), NOTE, ShownIn.TERMINAL),
             Items((*((Item(caution, WARN),) if caution else ()), *without)),
-            *make_sentences((hidden,), NOTE, On.TERMINAL),
+            *make_sentences((hidden,), NOTE, ShownIn.TERMINAL),
         ),
         short="Retuned",
         quiet=True,
@@ -168,12 +168,15 @@ def _retune_row(found: RetuneRow) -> Row:
     saving = found.saving_s or None
     return Row(
         (
-            Cell(found.name, notes=(*make_notes(found.problem, on=On.PAPER), *make_notes(found.obstacle, whole=True))),
+            Cell(
+                found.name,
+                notes=(*make_notes(found.problem, on=ShownIn.PAPER), *make_notes(found.obstacle, whole=True)),
+            ),
             Cell(units.count(found.calls), found.calls),
             Cell(units.seconds(found.time_s), found.time_s),
             Cell(units.seconds(found.tuned_default_s), found.tuned_default_s),
             Cell(units.seconds(found.tuned_best_s), found.tuned_best_s),
-            Cell(retune_word(found), found.speedup, tone=GOOD if faster else ""),
+            Cell(format_retune(found), found.speedup, tone=GOOD if faster else ""),
             Cell(units.seconds(saving), saving, tone=GOOD if faster else ""),
         )
     )

@@ -53,11 +53,11 @@ from ..document import (
     Fold,
     Item,
     Items,
-    On,
     Picture,
     Row,
     Section,
     Sentence,
+    ShownIn,
     Stretch,
     Table,
     hide_in_brief,
@@ -70,9 +70,9 @@ from ..optimization_document import list_titles
 from .answers import MOST_SHAPES, describe_making, describe_product_type, list_answers
 from .layers_document import KERNEL, make_icicle_section, make_layers_section
 from .proof_document import make_proof_section
-from .retune_document import retune_section
-from .run_summary import choose_findings, find_trial_command, list_commands, run_summary, search_of
-from .run_tables import kernel_section, name_anchor, write_rows, write_source_file, write_tables
+from .retune_document import make_retune_section
+from .run_summary import choose_findings, find_trial_command, list_commands, load_search_of, run_summary
+from .run_tables import make_kernel_section, name_anchor, write_rows, write_source_file, write_tables
 from .run_words import (
     Entry,
     describe_finding,
@@ -151,17 +151,17 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     sources = {place: write_source_file(text) for place, text in parts.files.items()}
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
     proof = make_proof_section(run.verification, view.top)
-    graphs, retunes = hide_in_brief(_make_graphs_section(run)), hide_in_brief(retune_section(run, view.top))
-    kernels = kernel_section(run, entries, sources, view.sort, view.top)
+    graphs, retunes = hide_in_brief(_make_graphs_section(run)), hide_in_brief(make_retune_section(run, view.top))
+    kernels = make_kernel_section(run, entries, sources, view.sort, view.top)
     found, items = _make_findings_section(run, lead, entries, view)
     layers = tuple(map(hide_in_brief, make_layers_section(run, view.by)))
     if view.by != KERNEL:
-        kernels = replace(kernels, on=On.PAGE)
+        kernels = replace(kernels, on=ShownIn.PAGE)
     step, host = make_step_section(run, parts.timeline, entries), hide_in_brief(make_host_section(run))
-    ranks, plots = hide_in_brief(rank_section(run)), Section("Plots", drawings, on=On.PAGE)
+    ranks, plots = hide_in_brief(rank_section(run)), Section("Plots", drawings, on=ShownIn.PAGE)
     # A page has what to do first and the long tables last; a terminal and Markdown end with what to do.
     pictures = (make_flame_section(run, parts.host), make_icicle_section(run))
-    beside = Section("Host and layers", pictures, beside=True, on=On.PAGE)
+    beside = Section("Host and layers", pictures, beside=True, on=ShownIn.PAGE)
     paged = (found, step, beside, host, ranks, proof, *layers, plots, graphs, retunes, kernels)
     shown = (step, host, ranks, graphs, *layers, kernels, retunes, proof, found)
     return Document(
@@ -173,11 +173,11 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             Sentence(write_sentence(lead.text, run) if lead is not None else "", LEAD),
             *_note_shared_device(run),
             list_answers(run, rank(run), items, _describe_proof(run, view)),
-            *(replace(one, on=one.on & On.PAGE) for one in paged),
-            *(replace(one, on=one.on & ~On.PAGE) for one in shown),
+            *(replace(one, on=one.on & ShownIn.PAGE) for one in paged),
+            *(replace(one, on=one.on & ~ShownIn.PAGE) for one in shown),
             hide_in_brief(_note_modules_not_run(run, view.folder)),
             _note_missing_kernels(run),
-            Section("How it was measured", _list_facts(run), short="Measurement", on=On.PAGE),
+            Section("How it was measured", _list_facts(run), short="Measurement", on=ShownIn.PAGE),
             *_list_next_commands(run, view),
         ),
         sources,
@@ -218,8 +218,8 @@ def _list_failures(run: Run, folder: Path | None) -> Section:
     more = f"and {left} more in record.json" if left > 0 else ""
     measured = f"{len(run.modules)} graph{'s' * (len(run.modules) != 1)} measured" if run.modules else ""
     blocks = (
-        *(Items(tuple(few), on=On.SCREEN), *make_sentences((more,), NOTE, On.SCREEN)),
-        Items(tuple(items), on=On.PAPER),
+        *(Items(tuple(few), on=ShownIn.SCREEN), *make_sentences((more,), NOTE, ShownIn.SCREEN)),
+        Items(tuple(items), on=ShownIn.PAPER),
     )
     return Section("Failed", blocks, BAD, note=measured)
 
@@ -254,7 +254,11 @@ def _note_modules_not_run(run: Run, folder: Path | None) -> Section:
     title, whose = ("Not run by itself", "its") if len(items) == 1 else ("Not run by themselves", "their")
     return Section(
         title,
-        (Items(few, on=On.TERMINAL), *make_sentences((more,), NOTE, On.TERMINAL), Items(tuple(items), on=On.PAPER)),
+        (
+            Items(few, on=ShownIn.TERMINAL),
+            *make_sentences((more,), NOTE, ShownIn.TERMINAL),
+            Items(tuple(items), on=ShownIn.PAPER),
+        ),
         NOTE,
         note=f"{whose} kernels have no figures from such a run; the step is measured" if items else "",
     )
@@ -286,13 +290,16 @@ def _make_findings_section(
     run: Run, lead: Finding | None, entries: Sequence[Entry], view: View
 ) -> tuple[Section, tuple[Item, ...]]:
     """The advice with the largest gains first, then cautions, and what was found in order; and these entries."""
-    search = search_of(view)
+    search = load_search_of(view)
     proven = [one for one in list_findings_beside(run, lead) if search is not None and find_proven_rows(one, search)]
     found = [*proven, *(one for one in list_findings_beside(run, lead) if one.kind != FIRST and one not in proven)]
     few, every = choose_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[: view.top] if entry.cost.calls]
-    items = [_make_finding_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
+    items = [
+        _make_finding_item(one, numbers, shown, run, ShownIn.EVERYWHERE if one in few else ShownIn.PAPER)
+        for one in every
+    ]
     items = [
         replace(
             item,
@@ -302,7 +309,7 @@ def _make_findings_section(
         )
         for item, one in zip(items, every, strict=True)
     ]
-    said = [_make_finding_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
+    said = [_make_finding_item(one, numbers, shown, run, ShownIn.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
     first = "what is proven comes first, then what could save most" if proven else "what could save most comes first"
@@ -310,8 +317,8 @@ def _make_findings_section(
         "Findings",
         (
             Items(tuple(items)),
-            *make_sentences((f"and {others} more in report.html" if others else "",), NOTE, On.SCREEN),
-            *((Fold(title, (Items(tuple(said)),), on=On.PAPER),) if said else ()),
+            *make_sentences((f"and {others} more in report.html" if others else "",), NOTE, ShownIn.SCREEN),
+            *((Fold(title, (Items(tuple(said)),), on=ShownIn.PAPER),) if said else ()),
         ),
         note=f"{first}; shares are of {describe_whole(run)}" if items else "",
     )
@@ -320,7 +327,7 @@ def _make_findings_section(
 
 def _describe_proof(run: Run, view: View) -> Item | None:
     """What a search for faster settings has proven, with the command that applies it; ``None`` if there is nothing."""
-    search = search_of(view)
+    search = load_search_of(view)
     if search is None or search.winner is None:
         return None
     titles = join_words(list_titles(search, search.winner.slugs), len(search.winner.slugs))
@@ -329,7 +336,7 @@ def _describe_proof(run: Run, view: View) -> Item | None:
 
 
 def _make_finding_item(
-    finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: On
+    finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: ShownIn
 ) -> Item:
     places = []
     for place in finding.kernels[:MOST_PLACES]:
@@ -353,7 +360,7 @@ def _make_graphs_section(run: Run) -> Section:
     if not run.modules:
         return Section("Graphs", ())
     in_step = find_step(run) is not None
-    alone, alone_only = (" alone", On.PAPER) if in_step else ("", On.EVERYWHERE)
+    alone, alone_only = (" alone", ShownIn.PAPER) if in_step else ("", ShownIn.EVERYWHERE)
     counted = find_common_device(module.device for module in run.modules).words.calls
     as_graph = any(module.times.graph_time_s for module in run.modules)
     runs = calls_differ(run)
@@ -373,7 +380,7 @@ def _make_graphs_section(run: Run) -> Section:
         *(Column(f"wall{alone}", spare=3 * in_step), Column("busy", spare=4 * in_step)),
         *(
             Column(f"{counted}{alone}", on=alone_only),
-            *([Column("as one CUDA graph", on=On.PAPER)] if as_graph else []),
+            *([Column("as one CUDA graph", on=ShownIn.PAPER)] if as_graph else []),
         ),
         *(
             Column(f"peak memory{alone}", short="peak mem", on=alone_only),
@@ -386,9 +393,9 @@ def _make_graphs_section(run: Run) -> Section:
     others = [module for module in run.modules if module not in shown]
     rows = [_make_graph_row(run, module, in_step, runs, as_graph) for module in (*shown, *others)]
     more = describe_folded_graphs(run, shown).partition(" more ")[2]
-    table = Table(columns, rows, most=len(shown), cut_on=On.TERMINAL, more=more)
+    table = Table(columns, rows, most=len(shown), cut_on=ShownIn.TERMINAL, more=more)
     note = RUN_ALONE if in_step else ""
-    said = make_sentences(list_method_notes(run), NOTE, On.TERMINAL)
+    said = make_sentences(list_method_notes(run), NOTE, ShownIn.TERMINAL)
     return Section("Graphs", (table, *said, *_make_categories_section(run)), note=note)
 
 
@@ -405,7 +412,7 @@ def _make_graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, a
     graph_time = Cell(units.seconds(times.graph_time_s), times.graph_time_s)
     return Row(
         (
-            Cell(module.label, notes=make_notes(how, inputs, on=On.PAPER)),
+            Cell(module.label, notes=make_notes(how, inputs, on=ShownIn.PAPER)),
             *(step if in_step else ()),
             *([Cell(units.count(module.program_calls), module.program_calls)] if runs else []),
             *(Cell(units.seconds(times.wall_time_s), times.wall_time_s),),
@@ -445,9 +452,9 @@ def _make_category_table(run: Run, module: ModuleRecord, has_walls: bool) -> Tab
     of_whole = in_step or has_walls
     columns = (
         *(Column("category", False), Column("time")),
-        Column("of kernels", short="of busy", on=On.PAPER if of_whole else On.EVERYWHERE),
-        Column("of step" if in_step else "of wall", on=On.EVERYWHERE if of_whole else On.PAPER),
-        *(Column("calls"), Column("kernels", on=On.PAPER)),
+        Column("of kernels", short="of busy", on=ShownIn.PAPER if of_whole else ShownIn.EVERYWHERE),
+        Column("of step" if in_step else "of wall", on=ShownIn.EVERYWHERE if of_whole else ShownIn.PAPER),
+        *(Column("calls"), Column("kernels", on=ShownIn.PAPER)),
     )
     rows = [
         Row(
@@ -500,14 +507,14 @@ def _list_next_commands(run: Run, view: View) -> Iterator[Block]:
     """What to type next, and the files of the RUN folder."""
     if view.folder is None:
         return
-    yield Commands(list_commands(run, view), on=On.SCREEN)
+    yield Commands(list_commands(run, view), on=ShownIn.SCREEN)
     single = [files.pattern for files in RUN_FILES if "/" not in files.pattern]
     things = [name for name in single if (view.folder / name).is_file()]
     for pattern in (files.pattern for files in RUN_FILES if "/" in files.pattern):
         name = pattern.partition("/")[0]
         number = sum(1 for path in view.folder.glob(pattern) if path.is_file())
         things += [f"{number} {name if number > 1 else name[:-1]}"] if number else []
-    yield Facts((("Written", f"{view.folder}/   {' · '.join(things)}"),), on=On.TERMINAL)
+    yield Facts((("Written", f"{view.folder}/   {' · '.join(things)}"),), on=ShownIn.TERMINAL)
 
 
 FORMATS = make_formats(

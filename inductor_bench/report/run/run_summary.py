@@ -39,7 +39,7 @@ def run_summary(run: Run, view: View) -> Summary:
     lead, folder = write_first_line(run), str(view.folder) if view.folder is not None else ""
     found = list_findings_beside(run, lead)
     shown = choose_findings(found, run) if view.brief else found
-    places, search = names.name_files(run), search_of(view)
+    places, search = names.name_files(run), load_search_of(view)
     failures = tuple(_summarise_failure(one, run) for one in run.failures)
     headline_id = lead.kind if lead is not None else FAILED if failures else ""
     return Summary(
@@ -75,7 +75,7 @@ def list_commands(run: Run, view: View) -> tuple[tuple[str, str], ...]:
     """What to type next, each with its purpose; nothing without a folder."""
     if view.folder is None:
         return ()
-    found = next_commands(run, view.folder, view.sort, FolderFiles(view.folder), search=search_of(view))
+    found = next_commands(run, view.folder, view.sort, FolderFiles(view.folder), search=load_search_of(view))
     return tuple((one.command, one.why) for one in found)
 
 
@@ -86,7 +86,7 @@ def find_trial_command(run: Run, finding: Finding, view: View, search: Optimizat
     return write_trial_command(run, finding, str(view.folder), FolderFiles(view.folder), search=search)
 
 
-def search_of(view: View) -> Optimization | None:
+def load_search_of(view: View) -> Optimization | None:
     """What ``optimize`` has found in a RUN; ``None`` if no search has ended there."""
     if view.folder is None:
         return None

@@ -32,9 +32,9 @@ from ..document import (
     Column,
     Facts,
     FileText,
-    On,
     Row,
     Section,
+    ShownIn,
     SourceFile,
     Table,
     make_kernel_column,
@@ -43,7 +43,7 @@ from ..document import (
     make_text_column,
 )
 from ..formats import write_csv
-from .retune_document import list_retunes_by_kernel, make_tuning_blocks, retune_of, retune_word
+from .retune_document import find_retune, format_retune, list_retunes_by_kernel, make_tuning_blocks
 from .run_words import (
     Entry,
     describe_origin,
@@ -52,8 +52,8 @@ from .run_words import (
     format_rates,
     format_step_saving,
     name_idle_time,
+    name_share_column,
     rank,
-    share_title,
     write_kernel_caption,
 )
 
@@ -76,23 +76,25 @@ def name_anchor(entry: Entry) -> str:
     return f"k{entry.number}"
 
 
-def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, SourceFile], sort: str, top: int) -> Section:
+def make_kernel_section(
+    run: Run, entries: Sequence[Entry], files: Mapping[str, SourceFile], sort: str, top: int
+) -> Section:
     """A row for each kernel of all graphs; a terminal and Markdown show the ``top`` ones that are called."""
     shown = [entry for entry in entries[:top] if entry.cost.calls]
     roofs = any(entry.kernel.roof.bound != "unknown" for entry in shown)
     far_off = any(is_far_off(compute_alone_ratio(run, entry.kernel)) for entry in entries)
     several, retuned = len(run.modules) > 1, bool(run.retunes)
     layered = any(entry.kernel.origin.layers for entry in entries)
-    judged, simulated = On.EVERYWHERE if roofs else On.PAGE, is_simulated(run)
+    judged, simulated = ShownIn.EVERYWHERE if roofs else ShownIn.PAGE, is_simulated(run)
     columns = (
         *(Column("#"), make_kernel_column("kernel", NAME_WIDTH)),
-        Column("category, graph" if several else "category", False, on=On.PAPER),
-        *([make_text_column("layer", most=LAYER_WIDTH, on=On.PAPER)] if layered else []),
-        *(Column("calls", spare=4), Column("time"), Column(share_title(run))),
-        *(Column("bandwidth", on=On.PAGE), Column("compute", on=On.PAGE)),
-        Column("rate", spare=2, on=On.PAGE if roofs else On.SCREEN | On.MARKDOWN),
+        Column("category, graph" if several else "category", False, on=ShownIn.PAPER),
+        *([make_text_column("layer", most=LAYER_WIDTH, on=ShownIn.PAPER)] if layered else []),
+        *(Column("calls", spare=4), Column("time"), Column(name_share_column(run))),
+        *(Column("bandwidth", on=ShownIn.PAGE), Column("compute", on=ShownIn.PAGE)),
+        Column("rate", spare=2, on=ShownIn.PAGE if roofs else ShownIn.SCREEN | ShownIn.MARKDOWN),
         Column("of peak", spare=3, on=judged),
-        Column("gain limit", on=On.PAGE if simulated else judged),
+        Column("gain limit", on=ShownIn.PAGE if simulated else judged),
         *([Column("step saves", on=judged)] if simulated else []),
         *([Column("alone", spare=1)] if far_off else []),
         *([Column("retuned", short="retune")] if retuned else []),
@@ -101,26 +103,26 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     place_of, retunes, known = names.name_files(run), list_retunes_by_kernel(run), _find_retunes(run.retunes)
     rows: list[Row] = []
     for entry in entries:
-        found = retune_of(entry, retunes)
+        found = find_retune(entry, retunes)
         cells = [
-            *_name_cells(entry, place_of, several),
+            *_make_name_cells(entry, place_of, several),
             *([_make_layer_cell(entry.kernel)] if layered else []),
             *_make_figures(run, entry, roofs=roofs),
             *([Cell(format_step_saving(entry.cost), entry.cost.saving.step_saving_s)] if simulated else []),
             *([Cell(format_alone_ratio(run, entry), compute_alone_ratio(run, entry.kernel))] if far_off else []),
-            *([Cell(retune_word(found), found.speedup if found else None)] if retuned else []),
+            *([Cell(format_retune(found), found.speedup if found else None)] if retuned else []),
         ]
         details = partial(_list_details, entry.kernel, files, known, is_brief=len(rows) >= MOST_DETAILED)
         rows.append(Row(tuple(cells), details, name_anchor(entry)))
     more = "in report.html" if len(rows) <= MOST_ROWS else "in tables/kernels.csv"
     table = Table(columns, rows, main=1, filter="name, operator, source line, category", most=len(shown), more=more)
-    few = make_sentences(write_kernel_caption(run, shown), NOTE, On.SCREEN | On.MARKDOWN)
-    every = make_sentences(write_kernel_caption(run, entries), NOTE, On.PAGE)
+    few = make_sentences(write_kernel_caption(run, shown), NOTE, ShownIn.SCREEN | ShownIn.MARKDOWN)
+    every = make_sentences(write_kernel_caption(run, entries), NOTE, ShownIn.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     if len(entries) > MOST_DETAILED:
         text = f"the first {MOST_DETAILED} have all details; of the others more is in tables/kernels.csv and shapes.csv"
-        every = (*every, *make_sentences([text], NOTE, On.PAGE))
-    on = On.EVERYWHERE if shown else On.PAPER
+        every = (*every, *make_sentences([text], NOTE, ShownIn.PAGE))
+    on = ShownIn.EVERYWHERE if shown else ShownIn.PAPER
     sums = tuple(_sort_by_category(run, entries))
     return Section("Kernels", (*few, *sums, *every, table) if entries else (), note=note, on=on)
 
@@ -132,7 +134,7 @@ def _sort_by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
     groups: dict[Category, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.kernel.category, []).append(entry)
-    titles = ("kernels", "calls", "time", share_title(run), "gain limit")
+    titles = ("kernels", "calls", "time", name_share_column(run), "gain limit")
     rows = []
     for category, group in groups.items():
         time_s, share = sum(one.cost.time_s for one in group), sum(one.share or 0.0 for one in group)
@@ -144,15 +146,15 @@ def _sort_by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
         )
         rows.append(Row((Cell(category.title, colour=palette.choose_category_colour(category)), *cells)))
     rows.sort(key=lambda row: -(row.cells[3].value or 0.0))
-    yield Table((make_text_column("category"), *map(Column, titles)), rows, on=On.PAGE)
+    yield Table((make_text_column("category"), *map(Column, titles)), rows, on=ShownIn.PAGE)
 
 
-def _name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:
+def _make_name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:
     kernel, graph = entry.kernel, names.clean(entry.module.label) if several else ""
     origin = describe_origin(kernel, place_of)
     yield Cell(str(entry.number), entry.number)
     first = " · ".join(filter(None, (graph, _describe_layers(kernel), origin)))
-    said = (*make_notes(first, on=On.SCREEN), *make_notes(origin, on=On.PAPER))
+    said = (*make_notes(first, on=ShownIn.SCREEN), *make_notes(origin, on=ShownIn.PAPER))
     yield Cell(kernel.name, notes=said)
     colour = palette.choose_category_colour(kernel.category)
     yield Cell(kernel.category.title, colour=colour, notes=make_notes(graph))
@@ -384,13 +386,13 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
         "modules": write_csv((*_MODULES, *step), (_make_module_row(run, module) for module in run.modules)),
         "categories": write_csv(_CATEGORIES, _make_category_rows(run)),
         "kernels": write_kernels_csv(run),
-        "shapes": write_csv(_SHAPES, _shape_rows(run)),
+        "shapes": write_csv(_SHAPES, _make_shape_rows(run)),
     }
     if step:
         tables["step"] = write_csv(_PARTS, _make_part_rows(run))
         tables |= {f"{by}s": write_rows(run, by) for by in ("layer", "line")}
     if run.retunes:
-        tables["retunes"] = write_csv(RetuneRow._fields, _retune_rows(run))
+        tables["retunes"] = write_csv(RetuneRow._fields, _make_retune_rows(run))
     paths = []
     for name, text in tables.items():
         path = own_folder(folder / "tables") / f"{name}.csv"
@@ -481,7 +483,7 @@ def _make_category_rows(run: Run) -> Iterator[Sequence[object]]:
             yield (*place, name_idle_time(module), idle.time_s, None, share, None, None)
 
 
-def _shape_rows(run: Run) -> Iterator[Sequence[object]]:
+def _make_shape_rows(run: Run) -> Iterator[Sequence[object]]:
     for entry in rank(run):
         kernel = entry.kernel
         place = (entry.module.label, entry.module.slug, kernel.name, kernel.kernel_id, kernel.operator)
@@ -497,7 +499,7 @@ def _shape_rows(run: Run) -> Iterator[Sequence[object]]:
             )
 
 
-def _retune_rows(run: Run) -> Iterator[Sequence[object]]:
+def _make_retune_rows(run: Run) -> Iterator[Sequence[object]]:
     for retune in run.retunes:
         row = retune.row
         yield row._replace(category=row.category.value, graphs="; ".join(row.graphs))  # type: ignore[arg-type]

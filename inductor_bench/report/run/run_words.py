@@ -218,7 +218,7 @@ def describe_ledger(run: Run) -> str:
     return "where the wall time goes" if has_wall_times(run) else "where the device time goes"
 
 
-def share_title(run: Run) -> str:
+def name_share_column(run: Run) -> str:
     """The title of a column of shares, which names what they are of: ``of step``, ``of wall``, ``of device time``."""
     if find_step(run) is not None:
         return "of step"
@@ -245,7 +245,7 @@ def write_kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection
     if find_step(run) is not None:
         lines = [f"calls and time in {describe_whole(run)} · of step: share of it"]
     else:
-        lines = [f"time per iteration · {share_title(run)}: of {describe_whole(run)}"]
+        lines = [f"time per iteration · {name_share_column(run)}: of {describe_whole(run)}"]
     if run.peaks is None:
         return lines
     if "step saves" in columns and is_simulated(run):

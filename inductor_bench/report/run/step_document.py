@@ -47,11 +47,11 @@ from ..document import (
     Column,
     FlameGraph,
     Mark,
-    On,
     Row,
     Section,
     Sentence,
     Series,
+    ShownIn,
     Sparkline,
     Stretch,
     Table,
@@ -93,8 +93,8 @@ def make_step_section(run: Run, timeline: StepTimeline | None, entries: Sequence
     if program is None:
         return Section("Where the step goes", ())
     rows = make_ledger_rows(program)
-    bar = Bar(tuple(Stretch(one.share, one.colour, one.label, fill=one.fill) for one in rows), on=On.TERMINAL)
-    few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in list_bar_parts(run)), on=On.PAGE)
+    bar = Bar(tuple(Stretch(one.share, one.colour, one.label, fill=one.fill) for one in rows), on=ShownIn.TERMINAL)
+    few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in list_bar_parts(run)), on=ShownIn.PAGE)
     lanes = _make_lanes(run, timeline, entries)
     blocks = (bar, few, *lanes, *make_steps_plot(program), _make_ledger(program, rows), *_make_loops_table(program))
     note = f"every moment is in one part; {describe_idle_time(run)}"
@@ -143,7 +143,7 @@ def _make_ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     columns = (
         *(
             make_text_column("part", least=18),
-            Column("kind", False, on=On.PAPER),
+            Column("kind", False, on=ShownIn.PAPER),
             Column("calls", spare=1),
             Column("time"),
         ),
@@ -153,7 +153,7 @@ def _make_ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     folded = len(few) < len(every)
     rest = _make_ledger_row(few[-1], few[-1].fill) if folded else None
     most = len(few) - 1 if folded else 0
-    return Table(columns, rows, filter="part, kind, place", most=most, cut_on=On.SCREEN, rest=rest)
+    return Table(columns, rows, filter="part, kind, place", most=most, cut_on=ShownIn.SCREEN, rest=rest)
 
 
 def _make_loops_table(program: Program) -> Iterator[Block]:
@@ -292,13 +292,13 @@ def rank_section(run: Run) -> Section:
         ),
         *(Column("hidden"), Column("idle")),
     )
-    rows = [Row(tuple(_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
+    rows = [Row(tuple(_make_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
     table = Table(columns, rows, every=len(ranks), more="in tables/step.csv")
     title = f"{len(ranks)} ranks; {name_rank(find_pace_setter(ranks))} sets the pace, and the parts are of its step"
     return Section("Ranks", (Sentence(f"{title}.", LEAD), table, Sentence(RANK_WORDS, NOTE)), quiet=True)
 
 
-def _rank_cells(rank: RankSteps) -> Iterator[Cell]:
+def _make_rank_cells(rank: RankSteps) -> Iterator[Cell]:
     known = bool(rank.parts)
     hidden_s = sum(part.hidden_s for part in rank.parts if part.kind == COLLECTIVE)
     yield Cell(name_rank(rank))
@@ -324,13 +324,13 @@ def _make_lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry
     whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
     step = units.seconds(run.program.step_time_s) if run.program is not None else ""
     slower = f"the profiler slows the host: without it a step takes {step}"
-    yield Sentence(f"One profiled step{whose}, {units.seconds(timeline.time_s)}; {slower}.", NOTE, on=On.PAGE)
+    yield Sentence(f"One profiled step{whose}, {units.seconds(timeline.time_s)}; {slower}.", NOTE, on=ShownIn.PAGE)
     marks = tuple(_list_marks(timeline, entries))
     yield TimelineChart(
-        lanes, ticks, legend, f"Timeline of one profiled step{whose}", marks, timeline.time_s, on=On.PAGE
+        lanes, ticks, legend, f"Timeline of one profiled step{whose}", marks, timeline.time_s, on=ShownIn.PAGE
     )
     click = "A click on a kernel leads to its row. " if marks else ""
-    yield Sentence(f"{click}traces/step.trace.json.gz opens in Perfetto.", NOTE, on=On.PAGE)
+    yield Sentence(f"{click}traces/step.trace.json.gz opens in Perfetto.", NOTE, on=ShownIn.PAGE)
 
 
 def _list_marks(timeline: StepTimeline, entries: Sequence[Entry]) -> Iterator[Mark]:
@@ -431,14 +431,16 @@ def make_host_section(run: Run) -> Section:
         return Section("", ())
     on_host = runs_on_host(run)
     if not host.stretches:
-        return Section("", (Sentence(describe_few_samples(host), NOTE, on=On.PAPER if on_host else On.EVERYWHERE),))
+        return Section(
+            "", (Sentence(describe_few_samples(host), NOTE, on=ShownIn.PAPER if on_host else ShownIn.EVERYWHERE),)
+        )
     title = "What the host does outside of operators" if on_host else "What the host does while the device waits"
     blocks = (*_make_host_table(run, host), Sentence(describe_sampling_cost(host, on_host=on_host), NOTE))
-    note = f"the innermost function that ran, and the line of your program that called it; {_sum_words(run, host)}"
+    note = f"the innermost function that ran, and the line of your program that called it; {_describe_sum(run, host)}"
     return Section(title, blocks, short="Host", note=note)
 
 
-def _sum_words(run: Run, host: HostWork) -> str:
+def _describe_sum(run: Run, host: HostWork) -> str:
     """Says how much of a step's idle time all rows add up to."""
     rows = units.seconds(sum(one.time_s for one in host.stretches))
     idle = units.seconds(sum(part.time_s for part in list_parts(run, IDLE)))
@@ -454,7 +456,7 @@ def _make_host_table(run: Run, host: HostWork) -> Iterator[Block]:
         make_text_column("line", spare=1, least=20),
     )
     rows = [_make_host_row(one, whole_s) for one in host.stretches]
-    yield Table(columns, rows, filter="function, line", most=MOST_LINES, cut_on=On.TERMINAL, more="in report.html")
+    yield Table(columns, rows, filter="function, line", most=MOST_LINES, cut_on=ShownIn.TERMINAL, more="in report.html")
 
 
 def _make_host_row(one: HostStretch, whole_s: float) -> Row:
@@ -467,7 +469,7 @@ def _make_host_row(one: HostStretch, whole_s: float) -> Row:
             Cell(names.clean(one.function) or "-"),
             Cell(one.label),
             *(Cell(units.seconds(one.time_s), one.time_s), Cell(units.percent(one.time_s / whole_s))),
-            Cell(names.clean(line), notes=make_notes(code, on=On.PAPER)),
+            Cell(names.clean(line), notes=make_notes(code, on=ShownIn.PAPER)),
         )
     )
 
@@ -500,9 +502,9 @@ def make_flame_section(run: Run, trace: HostTrace | None) -> Section:
         return Section("", ())
     levels = list_flame_levels(profile, trace.shared.frames)
     name = f"{profile.name[:1].upper()}{profile.name[1:]}"
-    caption = Sentence("traces/host.speedscope.json opens in speedscope.app, with every stack.", NOTE, on=On.PAGE)
+    caption = Sentence("traces/host.speedscope.json opens in speedscope.app, with every stack.", NOTE, on=ShownIn.PAGE)
     blocks = (FlameGraph(levels, f"Flame graph of the host: {name}"), caption) if levels else ()
-    return Section("The host's functions", blocks, note=f"{name}: width is time", on=On.PAGE)
+    return Section("The host's functions", blocks, note=f"{name}: width is time", on=ShownIn.PAGE)
 
 
 def list_flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) -> tuple[tuple[Stretch, ...], ...]:
