@@ -137,7 +137,7 @@ def _check(config: Config) -> None:
 
 
 def fix_threads(source: str, threads: int) -> str:
-    """The source with its number of threads at each parallel region, whatever the process's own number is.
+    """Writes the source's number of threads at each parallel region, so that the process's own number does not count.
 
     Arrays per thread have room for these threads only.
     """
@@ -206,7 +206,7 @@ _REACH = {"NUM_STAGES": 2}  # two steps: three stages may be faster than one eve
 
 
 def neighbours(config: Config, ladders: Ladders) -> list[Config]:
-    """The configurations one step of Inductor's coordinate descent away from ``config``."""
+    """Returns the configurations that are one step of Inductor's coordinate descent away from ``config``."""
     found = []
     for key, values in _add_config_values(config, ladders).items():
         place, reach = values.index(config[key]), _REACH.get(key, 1)
@@ -250,7 +250,10 @@ def _add_config_values(config: Config, ladders: Ladders) -> dict[str, list[int]]
 
 
 def _narrow_ladders(now: Config, ladders: Ladders) -> dict[str, list[int]]:
-    """The ladders, cut to ``MOST_COMBINATIONS`` combinations: the longest loses its end far from ``now`` first."""
+    """Cuts the ladders to ``MOST_COMBINATIONS`` combinations.
+
+    The longest ladder first loses its end far from ``now``.
+    """
     kept = {field: list(values) for field, values in ladders.items()}
     while math.prod(map(len, kept.values())) > MOST_COMBINATIONS:
         field, longest = max(kept.items(), key=lambda item: len(item[1]))
@@ -328,7 +331,7 @@ class TritonVariants:
         return ""
 
     def opening_requests(self, number: int) -> Sequence[WorkerRequest[Any]]:
-        """One request, which pins the kernel to ``now``: a file with several configurations would choose among them."""
+        """Returns a request that pins the kernel to ``now``: a file with several configurations would choose one."""
         return (Vary(number, of=number, change=self.change(self.now)),)
 
     def save_refusal(self, config: Config) -> str:
@@ -444,7 +447,7 @@ def is_library_call(config: Config) -> bool:
 
 
 def find_cpp_variants(facts: VariantFacts, wide: bool) -> Questions:
-    """The variants of a C++ kernel, all of which come from its text: nothing is asked, and ``wide`` is unused."""
+    """Finds the variants of a C++ kernel. All come from its text, so no worker is asked, and ``wide`` is unused."""
     yield from ()
     cpp = facts.recorded.cpp
     axes = list_variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
@@ -481,7 +484,7 @@ LANGUAGES: dict[str, Callable[[VariantFacts, bool], Questions]] = {
 
 
 def search_variants(facts: VariantFacts, wide: bool = False) -> Questions:
-    """The way to the variants of a kernel.
+    """Returns the generator that finds the variants of a kernel.
 
     Args:
         facts: the worker's facts of the kernel.

@@ -71,7 +71,10 @@ class Variants(Protocol):
         """The compile pool's request for a configuration; ``None`` if the timing worker compiles it."""
 
     def family(self, config: Config) -> str:
-        """The template of a configuration; empty if it has none. One template's times are of one order."""
+        """The template of a configuration; empty if it has none.
+
+        Times of one template have the same order of magnitude.
+        """
 
     def opening_requests(self, number: int) -> Sequence[WorkerRequest[Any]]:
         """The requests to a worker between the load of the file under this number and the first variant."""
@@ -152,7 +155,7 @@ METHODS = {
 """The methods by name. The first is the method of ``--autotune`` without a value."""
 
 
-# What a kernel can win for the step, and when the search for it stops being worth its time. Pure functions.
+# How much a kernel can save of the step, and when its search is no longer worth the time. Pure functions.
 
 
 UNKNOWN_HEADROOM = 0.5
@@ -168,9 +171,9 @@ NEGLIGIBLE = 0.02
 """Kernels are not retuned if together they can save at most this share of what all kernels can save."""
 
 MUCH_LEFT_AFTER_GAIN, MUCH_LEFT_WITHOUT = 2, 4
-"""A search goes on after little gain while at least this multiple of the least gain is left to win: the first number
-after candidates that gained something, the second after candidates that gained nothing. With these numbers, simulated
-searches of 146 kernels of mixnet_l found 97.9% of what searches to the end found, with 74% of the candidates."""
+"""After little gain, a search continues while at least this multiple of the least gain is left: the first number if the
+last candidates gained something, the second if they gained nothing. With these numbers, simulated searches of 146
+kernels of mixnet_l found 97.9% of what searches to the end found, with 74% of the candidates."""
 
 FEW = 32
 """Number of kernels up to which each is tuned to the end of its search."""
@@ -187,7 +190,7 @@ limit."""
 
 @dataclass(frozen=True)
 class TuningPriority:
-    """What is at stake with one kernel."""
+    """The largest possible gain of one kernel, and the priority of its search."""
 
     time_s: float  # its seconds in one step
     # seconds of the step that would be saved at its roof; ``None`` if no roof is known
@@ -202,7 +205,7 @@ class TuningPriority:
 
     @property
     def rank(self) -> float:
-        """The expected saving by seconds of search: the kernel with the largest rank is tuned first."""
+        """Returns the expected saving per second of search. The kernel with the largest rank is tuned first."""
         return (
             self.largest_gain_s * LIBRARY_PRIOR / LIBRARY_COST_S
             if self.is_library_call
@@ -225,8 +228,8 @@ class Pruning:
     def ends(self, before: float, now: float) -> bool:
         """Whether to end the search after candidates that moved the best relative time from ``before`` to ``now``.
 
-        It ends when little is left to win, and when little was gained unless much is left: a search that goes step by
-        step may gain little by one step and much by the next.
+        It ends if little is left to win, or if little was gained and not much is left. Much may be left after little
+        gain, because one step may gain little and the next much.
         """
         left_s, gained_s = self.stake.left_s(now), (before - now) * self.stake.time_s
         much = MUCH_LEFT_AFTER_GAIN if gained_s > 0 else MUCH_LEFT_WITHOUT
@@ -234,9 +237,8 @@ class Pruning:
 
 
 def find_least(stakes: Collection[TuningPriority]) -> float:
-    """The gain in seconds of the step below which generated kernels are left as they are; 0 for few kernels.
-
-    The kernels that can win less than this can win ``NEGLIGIBLE`` of what all can, all together.
+    """Returns the gain, in seconds of the step, below which generated kernels are not retuned; 0 for few kernels. All
+    kernels below it together can save ``NEGLIGIBLE`` of the saving of all kernels.
     """
     ranked = sorted(stake.largest_gain_s for stake in stakes if not stake.is_library_call)
     if len(ranked) <= FEW:
@@ -262,8 +264,8 @@ class RacePlan:
     2. After each further ``later_rounds``, candidates slower than ``later_limit`` times the best median are dropped,
        and so is the slower half of the rest, until ``finalists`` candidates beside the default are left.
     3. The finalists and the default get ``final_rounds`` fresh rounds, because the best of many equals looks faster
-       than it is. While the verdict is undecided they get as many again, up to ``most_final_rounds`` in all, and
-       beyond that as long as ``goes_on`` says so.
+       than it is. While the verdict is undecided they get as many again, up to ``most_final_rounds`` in all, and then
+       more as long as ``goes_on`` returns true.
     """
 
     first_rounds: int = 3
@@ -408,8 +410,7 @@ QUICK_SCREENING = RacePlan(
     final_rounds=3,
     most_final_rounds=3,
 )
-"""The screening of one of many kernels: it decides what is tried next; the final decides which candidate is the
-best."""
+"""The screening of one of many kernels. It decides which candidates come next; the final decides which one is best."""
 
 QUICK_FINAL = RacePlan(first_rounds=0, final_rounds=VERDICT_ROUNDS, most_final_rounds=2 * VERDICT_ROUNDS)
 """The final of one of many kernels, with the candidates that were near the fastest in the screenings."""
@@ -418,7 +419,8 @@ HOPELESS_FINAL = RacePlan(finalists=1, first_rounds=0, final_rounds=VERDICT_ROUN
 """The final of one of many kernels, if no candidate was faster than the default in the screenings."""
 
 NEAR = 1.02
-"""Ratio to the fastest candidate of the screenings up to which another candidate enters the final of one of many."""
+"""A candidate of one of many kernels enters the final if its ratio to the screenings' fastest candidate is at most
+this."""
 
 MINIMUM_GAIN = 0.005
 """Minimum gain, as a share of the default's time, for the search to continue from another configuration."""

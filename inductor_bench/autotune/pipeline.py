@@ -3,10 +3,9 @@
 Each kernel advances on its own. Its candidates go to the compile pool; once all of them are back, a worker checks and
 times them, and the search names the next ones. Several workers share a device: while one of them times, which takes the
 device for itself, the others load and check. A kernel stays with the worker that has loaded it. This process waits for
-all of them at once, so that none waits for another without need.
-
-Kernels that the host itself runs are the exception: their times would be those of a busy machine. They are timed while
-nothing else is at work, and their candidates are compiled while none of them is timed.
+all workers at once, so none waits for another without need. Kernels that the host itself runs are the exception,
+because a busy machine would change their times. They are timed only if nothing else runs, and their candidates are
+compiled only if none of them is timed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..records.retune import Tuning
 from .tuner import Tuner, TuningSteps
 from .tuning_workers import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool, Waiting
 
-# The kernels of a pipeline on their way, the workers that time them, and the state of all of them for a report.
+# The unfinished kernels of a pipeline, the workers that time them, and the state of all kernels for a report.
 
 
 @dataclass(eq=False)
@@ -81,7 +80,7 @@ class Pipeline:
         tuners: the tuners, by any keys.
         method: the name of a method, for their searches.
         compile_pool: returns the compile pool of a device type; its failure fails all kernels of that device.
-        workers: return the workers that time, each as :class:`Slot` describes it.
+        workers: functions that return the timing workers; see :class:`Slot`.
         left_s: the seconds that are left of the budget; ``None`` without one.
         report: called before each timing, and before each wait.
     """
@@ -204,7 +203,7 @@ class Pipeline:
         return any(owner == name for owner, _ in self._held)
 
     def _advance(self, name: Hashable) -> None:
-        """Lets a search go on with the outcomes of its jobs, or with an answer of its worker."""
+        """Continues a search with the outcomes of its jobs, or with an answer of its worker."""
         lane = self._lanes[name]
         assert lane.search is not None
         is_answer = lane.slot is not None and lane.slot.asked is not None
@@ -226,7 +225,7 @@ class Pipeline:
                 lane.slot.asked = step
 
     def _take_jobs(self, name: Hashable, jobs: list[CompileJob]) -> None:
-        """Takes the jobs of a kernel, which leaves its worker to another."""
+        """Takes the jobs of a kernel, and frees its worker for another kernel."""
         lane = self._lanes[name]
         if lane.slot is not None:
             lane.slot.name = None
@@ -291,7 +290,7 @@ class Pipeline:
         left_s = self._left_s()
         if left_s is not None and left_s > 0:
             limits.append(left_s)
-        if sessions:  # without any, the workers of a pool have died
+        if sessions:  # if none is left, the workers of a pool have died
             select.select(sessions, [], [], min(limits, default=None))
         for slot in tuple(self._slots):
             if slot.asked is not None and slot.asked.is_answered():
@@ -318,7 +317,7 @@ class Pipeline:
                 lane.outcomes.append(outcome)
 
     def _give_up_jobs(self) -> None:
-        """Ends the wait for all jobs. A job that is being done goes on, and its outcome is ignored."""
+        """Stops waiting for all jobs. A running job continues, but its outcome is ignored."""
         for key in list(self._owners):
             self._take([CompileOutcome(key, "untried", BUDGET_SPENT)])
         for device, pool in self._pools.items():

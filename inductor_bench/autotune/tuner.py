@@ -69,10 +69,10 @@ class Tuner:
         is_over: whether the budget is spent.
         listing_device: the type of the device whose compile pool lists the configurations; ``None`` if the worker
             that times lists them.
-        opens_last: whether its search begins once the kernels that do not open last are done, because its candidates
-            begin to compile as it opens.
+        opens_last: whether its search begins after the kernels without this flag are done, because opening it starts
+            the compilation of its candidates.
         pruning: decides when the search ends early, for one kernel of many; ``None`` for a search to its end.
-        may_give_way: whether another kernel has a result, so that the end of the budget may leave this one without.
+        may_give_way: whether another kernel has a result, so that this kernel may have none if the budget ends.
     """
 
     file: str
@@ -93,7 +93,7 @@ class Tuner:
     # seconds from the begin to the end of its checks and races, without those in which it compiled. Waits for other
     # workers that use the device count.
     time_s: float = 0.0
-    cut_short: str = ""  # what ended the search before its method did
+    cut_short: str = ""  # what ended the search early
 
     def __post_init__(self) -> None:
         self.timing = TimingWorker(self.file, self.timeout_s)
@@ -117,7 +117,7 @@ class Tuner:
         if outcome.status:
             return
         try:
-            next(self.find(outcome.answer))  # if it asks for more, the worker that times lists, too
+            next(self.find(outcome.answer))  # if it asks for more, the timing worker lists the configurations
         except StopIteration as end:
             self.timing.know(next(self.numbers), end.value)
             self.facts = outcome.answer
@@ -187,14 +187,14 @@ class Tuner:
 
     @property
     def _gives_way(self) -> bool:
-        """Whether the end of the budget ends the search: one of many kernels, none of whose candidates is timed."""
+        """Whether the end of the budget ends the search: of one of many kernels, without a timed candidate."""
         # A kernel of the host goes on, because the host times nothing before all candidates are compiled.
         if self.pruning is None or find_device(self.device).runs_on_host or self._fastest(1) or not self.may_give_way():
             return False
         return any(one.status in ("", "untried") for one in self.candidates[1:])
 
     def _try(self, new: Sequence[Candidate]) -> Waiting[None]:
-        """Checks and times new candidates, and first some of each template."""
+        """Checks and times new candidates; some candidates of each template come first."""
         probes, rest = split_probes(new)
         yield from self._check_and_screen(probes)
         leave_out_hopeless(rest, self.candidates, self._best_relative_time())

@@ -54,7 +54,7 @@ class CompileOutcome:
     key: Any  # the key of the job
     status: str = ""  # empty if the job succeeded
     reason: str = ""  # the reason for the status
-    hint: str = ""  # the advice of the error, if any
+    hint: str = ""  # the hint of the error, if any
     answer: Any = None  # the worker's answer
 
 
@@ -123,7 +123,7 @@ class CompilePool:
     def submit(self, jobs: Iterable[CompileJob]) -> Iterator[CompileOutcome]:
         """Adds jobs, lets free workers begin, and yields the outcomes that are known at once.
 
-        Jobs of a file that came earlier begin earlier, also when they are added later.
+        Jobs begin in the order in which their files first came, even if a job is added later.
         """
         for job in jobs:
             self.order.setdefault(job.file, len(self.order))
@@ -252,9 +252,8 @@ class BudgetSpentError(InductorBenchError):
 
 
 class NoCandidatesError(InductorBenchError):
-    """The kernel has no other configuration, or none that computes the same: another search would find as little.
-
-    A candidate that could not be compiled or run does not count: it may have lacked memory.
+    """The kernel has no other configuration, or none that computes the same, so another search would find none either.
+    A candidate that could not be compiled or run does not count, because it may have lacked memory.
     """
 
 
@@ -269,7 +268,7 @@ class Candidate:
     family: str = ""  # its template, if any
     status: str = ""  # empty while it may win; otherwise the status of its entry in the record
     reason: str = ""  # the reason for the status
-    is_prepared: bool = False  # whether it computed what the default computes, or failed to
+    is_prepared: bool = False  # whether its outputs agreed with the default's
     # its registers, spills and shared memory, if they are known
     compiled: CompiledResources = field(default_factory=CompiledResources)
     # its time divided by the default's, from the screening; ``None`` before it was screened
@@ -306,7 +305,7 @@ def record_outcomes(
 
 
 def mark_untried(candidates: Sequence[Candidate], reason: str) -> None:
-    """Marks those of the candidates that were not timed and did not fail."""
+    """Marks the candidates that were neither timed nor failed."""
     for one in candidates:
         if one.relative_time is None and not one.status:
             one.status, one.reason = "untried", reason
@@ -526,7 +525,7 @@ class TimingWorker:
                 return [next(samples) if not one.status else None for one in order]
 
     def _load_all(self, candidates: Sequence[Candidate]) -> Waiting[None]:
-        """Loads candidates into one worker: if one of them takes the worker down, the others are loaded again."""
+        """Loads candidates into one worker. If a candidate crashes the worker, the others are loaded again."""
         yield from self._session()
         while left := [one for one in candidates if not one.status and one.number not in self.loaded]:
             yield from self._load(left[0])
@@ -549,7 +548,7 @@ class TimingWorker:
         held = tuple(sorted(self.loaded.intersection(numbers)))
         if held and self.loaded_in is not None and self.loaded_in.alive:
             self.loaded = self.loaded.difference(held)
-            with contextlib.suppress(WorkerLostError, InductorBenchError):  # what was measured counts all the same
+            with contextlib.suppress(WorkerLostError, InductorBenchError):  # the measurements count nevertheless
                 yield from self._ask(self.loaded_in, Drop(held), ANSWER_S)
 
     def drop_all(self) -> Waiting[None]:
@@ -577,7 +576,7 @@ class TimingWorker:
         return (yield from ask_worker(session, request, self.timeout_s or limit_s))
 
     def _mark_failed(self, order: Sequence[Candidate], part: Begun | None, status: str, reason: str) -> None:
-        """Sets the status of the candidate that ``part`` names as begun last."""
+        """Sets the status of the candidate that, according to ``part``, began last."""
         number = part.number if part is not None else None
         failed = next((one for one in order if one is not self.default and one.number == number), None)
         if failed is None:

@@ -83,7 +83,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
         if outcome.exit_code is None:
             show(form, outcome, View(columns=console.columns, limit=fail_above), console)
             if outcome.interrupted:
-                raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
+                raise KeyboardInterrupt("interrupted; the result has the processes that were compared until then")
             if outcome.problem is not None:
                 raise outcome.problem
         else:
@@ -97,7 +97,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
 
 
 def exceeds_limit(found: Verification | None, limit: float) -> str:
-    """What keeps the configs from a limit, a share of the step without them: ``slower``, ``undecided`` or nothing."""
+    """Says why the configs miss a limit (a share of the step without them): ``slower``, ``undecided`` or empty."""
     return judge_limit(compute_slowdown_of_proof(found) if found is not None else Slowdown(), limit)
 
 
@@ -133,7 +133,7 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
 
 
 def _check_kernels(request: ApplyRequest) -> None:
-    """Checks that edited kernels have the RUN that they are from, and that a folder of them has a program."""
+    """Checks that edited kernels come with their RUN, and that a folder of edits comes with a program."""
     from ..workflows.tuned import is_tuned
 
     hint = "give the RUN that the file was written from: inductor-bench apply RUN --kernel FILE"

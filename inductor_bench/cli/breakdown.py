@@ -107,7 +107,7 @@ def show_answer(run: Run, console: Console) -> None:
 
 
 def find_target(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a request that say what is broken down: its targets, and the words after ``--``.
+    """Returns the request's fields for what to measure: the targets, and the words after ``--``.
 
     Raises:
         UsageError: a target is an empty word.
@@ -118,7 +118,7 @@ def find_target(context: click.Context, values: dict[str, Any]) -> dict[str, Any
 def exit_code(run: Run) -> int:
     """Returns the exit code for a record: 1 for a failure, even though the rest was measured and shown.
 
-    A module that cannot run by itself is no failure if the program's step is explained.
+    A module that cannot run outside the program is no failure if the program's step is explained.
     """
     if any(failure.kind == "interrupted" for failure in run.failures):
         return EXIT_INTERRUPTED

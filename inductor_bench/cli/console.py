@@ -28,7 +28,7 @@ PAGE_HEIGHT = 25
 """Height in lines that rich gets. No output depends on it; without it, rich parses ``LINES``, which may be invalid."""
 
 QUIET_S = 10.0
-"""Seconds after which a stage reports its progress, if no live line shows it."""
+"""Seconds after which a stage reports its progress, if no live line shows the progress."""
 
 TICK_S = 1.0
 """Seconds between two updates of the live line. Long, because updates use the CPU during measurements."""
@@ -144,12 +144,12 @@ class Console:
             self._print_line(f"{self._plain}: {self._update}" if self._plain else self._update)
 
     def note(self, text: str) -> None:
-        """Prints a line of progress that stays on the terminal: what matters of it is in the result, too."""
+        """Prints a line of progress that stays on the terminal. Its important facts are also in the result."""
         if self._progress:
             self._print_line(units.printable(text))
 
     def remark(self, text: str) -> None:
-        """Prints a line about the result that the result does not hold."""
+        """Prints a line about the result that is not in the result itself."""
         if not self._quiet:
             self._print_line(units.printable(text))
 

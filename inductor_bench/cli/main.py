@@ -155,7 +155,7 @@ def _run(given: list[str]) -> int:
 
 
 def _stop(given: Sequence[str], stop: BaseException) -> int:
-    """Says that the command was stopped; the message of ``stop`` may say which results are kept."""
+    """Says that the command was stopped. The message of ``stop`` may name the results that are kept."""
     said, again = str(stop) or "interrupted", _repeat_command(given)
     if interruption.was_terminated():
         return _fail(given, "terminated", said, again, EXIT_TERMINATED)
@@ -188,7 +188,7 @@ def _repeat_command(given: Sequence[str]) -> str:
         return ""
     try:
         words = Redaction.find([given], os.environ, list_requested_names(given)).words(given)
-    except UsageError:  # what is to be left out is not known
+    except UsageError:  # it is not known what to leave out
         return ""
     return f"type it again: {shlex.join(['inductor-bench', *words])}"
 
@@ -211,7 +211,7 @@ def _refuse(given: Sequence[str], error: click.ClickException) -> int:
 
 
 def _find_full_folders(given: Sequence[str]) -> str:
-    """Words on the folders without room: of the paths on the command line, the current and the temporary folder."""
+    """Names the full folders among the paths of the command line, the current and the temporary folder."""
     named = [Path(word.partition("=")[2] or word).absolute() for word in given if os.sep in word]
     existing = [next((one for one in (path, *path.parents) if one.is_dir()), path) for path in named]
     folders = dict.fromkeys([*existing, Path.cwd(), Path(tempfile.gettempdir())])

@@ -75,16 +75,16 @@ MOST_OF_ERROR = 1000
 """The most characters of the cause of an error, and of its hint."""
 
 STOP_S = 30.0
-"""Seconds for an interrupted job to save and to print what it knows."""
+"""Seconds for an interrupted job to save and print its results so far."""
 
 MOST_WAIT_S = 86_400.0
 """The longest wait for a job."""
 
 MOST_AT_ONCE = 4
-"""Jobs that may run at once, of which one measures."""
+"""The number of jobs that may run at once; only one of them may measure."""
 
 MOST_JOBS = 20
-"""Jobs that are remembered."""
+"""The number of jobs that are remembered."""
 
 VERDICTS = {EXIT_OK: "passed", EXIT_SLOWER: SLOWER, EXIT_UNDECIDED: UNDECIDED}
 
@@ -131,13 +131,13 @@ class ServedJob:
         return lines[-1][:200] if lines else ""
 
     def text(self, name: str, last: int = MOST_OUTPUT_BYTES) -> str:
-        """What it has printed, or the last bytes of it."""
+        """Returns its output, or the last bytes of its output."""
         with (self.folder / name).open("rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - last))
             return stream.read(last).decode("utf-8", "replace")
 
     async def watch(self) -> None:
-        """Waits for its end; if this is cancelled, it is interrupted. It is killed if it does not end then."""
+        """Waits for the job's end. If the wait is cancelled, interrupts the job, and kills it if it does not end."""
         import anyio
 
         try:
@@ -172,7 +172,7 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Jobs]:
-        """The time in which jobs can be begun; at its end all are over."""
+        """The context in which jobs can begin. At its end all jobs have ended."""
         import anyio
 
         with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
@@ -210,7 +210,7 @@ class Jobs:
         return job
 
     def _check_load(self, measuring: bool) -> None:
-        """Refuses a second job that measures, and more jobs than a client can mean."""
+        """Refuses a second job that measures, and an unreasonable number of jobs."""
         running = [one for one in self._jobs.values() if one.code is None]
         other = next((one for one in running if one.tool.runs), None)
         what = ""
@@ -261,11 +261,11 @@ class Jobs:
 
 
 def make_answer(job: ServedJob, page: int | None = None) -> dict[str, Any]:
-    """What a tool answers about a job, of at most :data:`MOST_CHARACTERS` as JSON.
+    """Makes a tool's answer about a job, of at most :data:`MOST_CHARACTERS` as JSON.
 
     Args:
         job: the job.
-        page: the page of its output that is shown, if its output is no JSON or that is asked for; from 1.
+        page: the page of its output to show (from 1), if it is asked for or the output is no JSON.
     """
     line = shlex.join(["inductor-bench", *job.words])
     answer = ToolAnswer(RUNNING, job.number, command=line if len(line) <= 500 else f"{line[:500]}…")
@@ -297,7 +297,7 @@ def add_page(answer: ToolAnswer, text: str, page: int) -> dict[str, Any]:
 
 
 def split_into_pages(text: str) -> list[str]:
-    """The pages of a text, which end at the end of a line if a line is not longer than a page."""
+    """Splits a text into pages. A page ends at the end of a line, unless a line is longer than a page."""
     found, room = [""], PAGE_CHARACTERS
     for line in text.splitlines(keepends=True):
         for begin in range(0, len(line), PAGE_CHARACTERS // 6):  # a character takes up to six in JSON
@@ -386,7 +386,7 @@ def show_kernel(permissions: Permissions, given: Mapping[str, Any]) -> dict[str,
 
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Tells the client the progress of a call: seconds until now, all seconds if they are known, and words."""
+"""Tells the client the progress of a call: seconds so far, total seconds if known, and words."""
 
 
 class Service:
@@ -422,7 +422,7 @@ class Service:
             return make_failed_answer(error)
 
     def _check(self, name: str, given: Mapping[str, Any]) -> None:
-        """Checks the name and the arguments of a call; those of a tool that is not served are checked later."""
+        """Checks the name and the arguments of a call. If the tool is not served, its arguments are checked later."""
         from jsonschema import Draft202012Validator
 
         if name not in self.schemas and name not in self._tools:

@@ -1,4 +1,4 @@
-"""What an agent can call and give: the verbs as tools, their arguments, the paths and programs that are allowed."""
+"""The tools of the MCP server: the commands as tools, their arguments, and the allowed paths and programs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ HIDDEN = frozenset(
         *("redact", "trace", "live", "repeat", "values", "values_limit"),
     )
 )
-"""Options that a tool does not have: what is printed is the server's, and the last ones are for special cases."""
+"""Options that a tool does not have: the server decides what is printed, and the last options are for special cases."""
 
 ELSEWHERE = frozenset(("python", "other_python", "sql"))
 """Arguments that are no paths in the folder of the server: an interpreter lies elsewhere."""
@@ -110,7 +110,7 @@ WAIT_S = 50.0
 """Seconds after which a call answers although its job goes on: many clients wait a minute."""
 
 
-# What a tool takes: the arguments and options of its verb, as JSON Schema and as words of a command line.
+# The arguments of a tool: those of its command, as JSON Schema and as words of a command line.
 
 
 def find_command(verb: str) -> click.Command:

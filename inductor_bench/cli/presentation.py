@@ -57,7 +57,7 @@ MOST_S = 1e9
 
 
 class _Seconds(click.FloatRange):
-    """A number of seconds above 0. ``float`` also reads ``nan``, which no comparison of a range refuses."""
+    """A number of seconds above 0. ``float`` also accepts ``nan``, which a range check would not refuse."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds: float = super().convert(value, param, ctx)
@@ -127,7 +127,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "type of device": {"type": click.Choice(list(DEVICES))},
     "compared mode": {"type": click.Choice(MODES)},
 }
-"""What click has to know about the value of an option, by ``Option.kind``."""
+"""Click's settings for the value of an option, by ``Option.kind``."""
 
 
 # Options from fields, and a request from click's values.
@@ -191,7 +191,7 @@ def make_request(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
 
 
 def list_given_options(kind: type, values: Mapping[str, Any]) -> Iterator[OptionField]:
-    """The options of a request for which click has values that somebody typed."""
+    """Yields the options of a request that the user typed."""
     return (one for one in list_option_fields(kind) if _is_given(one, values.get(one.name)))
 
 
@@ -265,7 +265,7 @@ class ResultFolder(click.Path):
 
 
 def complete_path(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Leaves a word to the shell, which completes it as a path."""
+    """Lets the shell complete a word as a path."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -303,7 +303,7 @@ def _read_percent(context: click.Context, parameter: click.Parameter, value: str
 
 
 def find_limit_exit_code(found: Collection[str]) -> int:
-    """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.limits.judge_limit`."""
+    """Returns the exit code for the verdict of a limit; see :func:`inductor_bench.analysis.limits.judge_limit`."""
     return EXIT_SLOWER if SLOWER in found else EXIT_UNDECIDED if UNDECIDED in found else EXIT_OK
 
 
@@ -389,7 +389,7 @@ def place_view(view: View, folder: Path, console: Console) -> View:
 def show_program(
     found: Result, formats: Formats[Result], folder: Path, name: str, view: View, console: Console
 ) -> None:
-    """Writes the page of what several processes of a program measured, which may be incomplete, and shows it.
+    """Writes and shows the page of a result from several processes of a program. The result may be incomplete.
 
     Args:
         found: a comparison of modes, or a search.

@@ -31,7 +31,7 @@ PROGRAM_FORMATS: tuple[tuple[type[ProgramFolder[Any]], Formats[Any]], ...] = (
     (ModesFolder, MODES_FORMATS),
     (OptimizationFolder, SEARCH_FORMATS),
 )
-"""The formats of what several processes of one program measured, by the kind of its folder."""
+"""The formats of results from several processes of one program, by the kind of folder."""
 
 
 @click.command("report", no_args_is_help=True)

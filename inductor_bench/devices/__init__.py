@@ -1,4 +1,4 @@
-"""What the rest of the package needs to know of the kinds of devices: facts and words. No torch, no measurement.
+"""Facts about the kinds of devices, and words for them. This room does not use torch and measures nothing.
 
 It may import records.
 """

@@ -87,7 +87,7 @@ def read_counters(text: str) -> HardwareCounters | None:
 
 
 def read_dram_traffic(text: str) -> tuple[DramTraffic, ...]:
-    """Reads DRAM's bytes of each device kernel, in the order of the launches; kernels without them are left out."""
+    """Reads the DRAM bytes of each device kernel, in the order of launches. Kernels without a count are left out."""
     return tuple(
         DramTraffic(name, row[DRAM[0]], row[DRAM[1]], row.get(TIME, 0.0))
         for name, row in _read_named_rows(text)

@@ -1,4 +1,4 @@
-"""Describes NVIDIA's GPUs, and recognises AMD's, which torch calls ``cuda``, too."""
+"""Describes NVIDIA's GPUs, and recognises AMD's GPUs, which torch also calls ``cuda``."""
 
 from __future__ import annotations
 
@@ -229,5 +229,5 @@ _LOST = re.compile(
 
 
 def is_gpu_lost(said: str) -> bool:
-    """Whether an error says that its GPU cannot be used, whatever the program did."""
+    """Whether an error says that the GPU is unusable for any program."""
     return _LOST.search(said) is not None

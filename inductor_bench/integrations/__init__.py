@@ -1,4 +1,4 @@
-"""``observe`` where people work: callbacks of training libraries, and the fixture of pytest. Each loads on demand.
+"""Integrations of ``observe``: callbacks of training libraries, and a pytest fixture. Each loads on demand.
 
-It may import records, report and workflows (for types): what it does is in the package's own functions.
+It may import records, report and workflows (for types): the work is done by the package's own functions.
 """

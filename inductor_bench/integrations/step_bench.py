@@ -31,7 +31,7 @@ LEAST_STEPS = 3
 
 
 class StepBench:
-    """What a test gets.
+    """The object that a test gets from the fixture.
 
     Args:
         folder: where the RUNs of the test are written.
@@ -55,7 +55,7 @@ class StepBench:
 
         Args:
             function: a step, such as a training step: it compiles in its first calls.
-            output: the RUN folder, in which an earlier run is replaced; without it one of the test's own.
+            output: the RUN folder; an earlier run in it is replaced. By default the test gets a folder of its own.
             most_s: seconds after which no further step begins.
 
         Returns:

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class ObservedTraining:
-    """What the callbacks have in common: the block of a training, which ends as soon as its steps are measured.
+    """The common part of the callbacks: the observed block of a training, which ends once its steps are measured.
 
-    It prints the screen of the run then. A second training with the same callback is not observed.
+    Then it prints the screen of the run. A second training with the same callback is not observed.
 
     Args:
         output, name, force, samples: as for ``inductor_bench.observe``.
 
     Attributes:
-        run: what was observed, as ``inductor_bench.observe`` gives it; ``None`` before the training.
+        run: the observation, as ``inductor_bench.observe`` returns it; ``None`` before the training.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ObservedTraining:
             self.end()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the block, of a training that fails with its exception. May be called again."""
+        """Ends the block. If the training failed, ``error`` is its exception. May be called again."""
         block, self._block = self._block, None
         if block is None:
             return

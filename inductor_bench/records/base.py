@@ -1,4 +1,4 @@
-"""What all records share: marks on the types of fields, a failure, other users of a GPU, and tables for queries."""
+"""Common parts of all records: marks on the types of fields, a failure, other users of a GPU, tables for queries."""
 
 from __future__ import annotations
 

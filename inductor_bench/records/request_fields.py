@@ -1,4 +1,4 @@
-"""What requests are made of: fields that are options of the command line, and the sources of models.
+"""The parts of requests: fields that are options of the command line, and the sources of models.
 
 A source with a ``builder`` is a library of models: it is recognised by its kind as a prefix, ``timm:NAME``, and the
 builder, a function of ``worker.capture.programs``, makes the model. The other kinds are recognised by what lies on
@@ -198,7 +198,7 @@ class Option:
         return self.name.removeprefix("--").replace("-", "_")
 
     def words(self, value: object) -> Iterator[str]:
-        """The words that give the field this value."""
+        """Yields the command-line words that give the field this value."""
         if isinstance(value, bool):
             yield self.name if value else self.names[-1].rpartition("/")[2]
             return
@@ -243,7 +243,7 @@ class OptionField(NamedTuple):
         return _find_type_hints(self.kind)[self.name]
 
     def changed(self, said: Mapping[str, Any]) -> OptionField:
-        """This field with other values of its option: ``said`` are fields of :class:`Option`."""
+        """Returns this field with other values of its option: ``said`` are fields of :class:`Option`."""
         return self._replace(option=replace(self.option, **said))
 
 

@@ -1,4 +1,4 @@
-"""Measurements of kernel files, and their retunes: what was found, what applies it, what it saves in a program."""
+"""Measurements and retunes of kernel files: the results, the pins that apply them, and the saving in a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screen of a result says, for programs: its first line, parts, kernels, findings, and what to type next."""
+"""The screen of a result as data for programs: its first line, parts, kernels, findings, and commands to type next."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The caches outside of any RUN: tunings, verdicts on edits, measured peaks, vector probes, and what torch compiled.
 
-Each place has a folder of Inductor's caches, a manifest of its files beside it, and a lock. Processes of torch write
-the folder while breakdowns share the lock. The last of them writes the manifest; the next one that is alone first
-removes every file that is not as the manifest says: what a killed command left, and what was damaged.
+Each place has a folder of Inductor's caches, a manifest of its files beside it, and a lock. While breakdowns share the
+lock, processes of torch write into the folder. The last breakdown writes the manifest. The next breakdown that is alone
+first removes every file that differs from the manifest: files of a killed command, and damaged files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .files import ensure_private_folder, read_json, write_json
 
 
 PEAKS_FORMAT = 4
-"""The version of the file and of the way of measuring. A file of another version is measured again."""
+"""The version of the file and of the way to measure. A file of another version is measured again."""
 
 
 def find_cache_folder() -> Path:
@@ -61,7 +61,7 @@ def make_peaks_key(environment: Environment, device: str) -> str:
 
 
 def load_peaks(key: str) -> Peaks | None:
-    """The cached peaks of a key; ``None`` if there are none, or of another version."""
+    """Returns the cached peaks of a key; ``None`` if there are none, or if they are of another version."""
     try:
         data = read_json(_find_peaks_path(key))
         if not isinstance(data, dict) or data.get("format") != PEAKS_FORMAT:
@@ -93,7 +93,7 @@ def _find_peaks_path(key: str) -> Path:
     return find_cache_folder() / "peaks" / f"{slug(key)}.json"
 
 
-# The store of tunings: what was tuned in one RUN is known to the next. One JSON file for each kernel and method.
+# The store of tunings: a RUN can use the tunings of earlier RUNs. One JSON file for each kernel and method.
 #
 # A file that cannot be read, is damaged, or is of another version counts as missing, and a store that cannot be written
 # fails no retune. Files are written atomically, so that of two writers the last one wins.
@@ -105,7 +105,7 @@ TUNINGS_FORMAT = 4
 
 @dataclass(frozen=True)
 class TuningPlace:
-    """What a tuning depends on beside the kernel and the method."""
+    """The facts besides the kernel and the method on which a tuning depends."""
 
     device: str  # the name of the device, with the number of threads for a CPU
     torch: str  # the versions; ``triton`` is empty if it is not installed
@@ -127,8 +127,8 @@ class TuningKey:
 class KnownTuning:
     """A tuning of the store: the kernel with its tuning, and the RUN in which it was tuned.
 
-    A winner has its pin, by which a program takes it over without a RUN; ``None`` if it cannot be pinned. If
-    there is nothing to choose from, ``kernel`` is ``None``, and ``failure`` says why.
+    A winner has its pin, so a program can use it without a RUN; ``None`` if it cannot be pinned. If there are no
+    candidates, ``kernel`` is ``None``, and ``failure`` says why.
     """
 
     key: TuningKey
@@ -195,7 +195,7 @@ def _find_tuning_path(key: TuningKey) -> Path:
     return _find_folder(key.place) / f"{slug(f'{key.kernel_id} {key.launch} {key.method} {key.state}')}.json"
 
 
-# The verdicts on edited kernels, by which a program is not run with a kernel that is known to be wrong.
+# The verdicts on edited kernels, so that no program runs with a kernel that is known to be wrong.
 
 
 def load_verdict(source: str, original: str) -> EditVerdict | None:
@@ -217,7 +217,7 @@ def _find_verdict_path(source: str, original: str) -> Path:
     return find_cache_folder() / "edits" / f"{slug(f'{source} {original}')}.json"
 
 
-# The store of vector probes, from which each RUN's own compile cache gets those that earlier RUNs compiled.
+# The store of vector probes. Each RUN's own compile cache gets from it the probes that earlier RUNs compiled.
 #
 # Inductor compiles and loads a small library for each vector instruction set, to find out whether the compiler, torch
 # and the processor support it. This takes seconds in an empty compile cache. A library's name is a hash of its text, of
@@ -262,7 +262,7 @@ def _is_probe(text: Path) -> bool:
 
 
 def _find_private_store() -> Path | None:
-    """The folder of the store; ``None`` if others could have written the libraries, which programs load."""
+    """Returns the folder of the store; ``None`` if other users could have written the libraries in it."""
     folder = _store()
     return folder if ensure_private_folder(folder, forbidden_bits=0o022) else None
 
@@ -314,7 +314,7 @@ def compile_cache_bytes() -> int:
 
 
 def compile_cache_problem() -> str:
-    """Why no place can be used; empty where places can be used."""
+    """Says why no place can be used; empty if places can be used."""
     try:
         _make_private(compile_cache_root())
     except InductorBenchError as error:
@@ -342,10 +342,10 @@ class CompileCache:
 
 
 def open_compile_cache(place: str) -> CompileCache:
-    """Shares a place with other commands, after what is damaged was removed.
+    """Shares a place with other commands, after damaged files were removed.
 
     Args:
-        place: a name for a folder, with all that the compiled code depends on and torch does not look at.
+        place: a name for a folder. It contains everything that changes the compiled code and that torch does not check.
 
     Raises:
         InductorBenchError: the place cannot be used; the message says why.
@@ -394,7 +394,7 @@ def _share(lock: int, folder: Path) -> None:
 
 
 def _is_locked(lock: int, kind: int) -> bool:
-    """Takes the lock, if no other command keeps it from this one. Raises an error if there are no locks."""
+    """Takes the lock if no other command holds it. Returns whether it did. Raises an error if there are no locks."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -416,7 +416,7 @@ def _list_manifests() -> list[Path]:
 
 
 def _read_manifest(manifest: Path) -> dict[str, FileFacts]:
-    """The files of a place; none where the manifest is missing, damaged, or of another version."""
+    """Returns the files of a place; none if the manifest is missing, damaged, or of another version."""
     try:
         data = read_json(manifest)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -453,7 +453,7 @@ def _list_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _remove_changed(folder: Path) -> None:
-    """Removes every file that is not as the manifest says."""
+    """Removes every file that differs from the manifest."""
     known = _read_manifest(_name_beside(folder, ".files.json"))
     for name, found in _list_files(folder):
         if not stat.S_ISREG(found.st_mode) or known.get(name) != (found.st_size, found.st_mtime_ns):
@@ -461,7 +461,7 @@ def _remove_changed(folder: Path) -> None:
 
 
 def _list_whole_files(folder: Path) -> Iterator[tuple[str, FileFacts]]:
-    """The files that were written to their end, as far as that can be seen."""
+    """Yields the files that seem to be written completely."""
     for name, found in _list_files(folder):
         is_temporary = os.path.basename(name).startswith(".") or not stat.S_ISREG(found.st_mode)
         if not is_temporary and (not name.endswith((".so", ".o")) or _is_whole(folder / name)):
@@ -483,7 +483,7 @@ def _is_whole(library: Path) -> bool:
     return sections_at > 0 and sections_at + entry_bytes * entries <= size
 
 
-# Makes room: first the places that were not used for longest go, then the files of this one.
+# Makes room: first removes the places that were unused for longest, then files of this place.
 
 
 def _make_room(own: Path, files: Mapping[str, FileFacts]) -> None:

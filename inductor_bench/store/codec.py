@@ -1,4 +1,4 @@
-"""Converts frozen dataclasses to JSON data and back, by their type hints, and tells the formats of records apart."""
+"""Converts frozen dataclasses to JSON data and back, by their type hints, and distinguishes the formats of records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGEST, SMALLEST = 1e100, 1e-100
 """The range of a float's magnitude, apart from 0. Sums, products and ratios of two numbers in this range are finite."""
 
 LARGEST_INT = 1 << 64
-"""Bound of whole numbers; counts, sizes and addresses lie below it."""
+"""Upper bound of whole numbers. Counts, sizes and addresses are smaller."""
 
 
 def encode(value: Any) -> Any:
@@ -367,7 +367,7 @@ def _make_dataclass_decoder(kind: Any) -> Decoder:
                 raise
         try:
             return kind(**values) if special else _build_dataclass(kind, values)
-        except ValueError as error:  # its fields do not fit each other
+        except ValueError as error:  # its fields contradict each other
             raise _MisfitError(str(error)) from None
 
     return decode_dataclass
@@ -382,15 +382,15 @@ def _build_dataclass(kind: Any, values: dict[str, Any]) -> Any:
 
 # Format numbers of records: which this version reads, how it upgrades older ones, and what it says about newer ones.
 #
-# A newer version of the tool that only adds fields, kinds and items keeps the number of the format: older versions read
-# such a record as far as they know it, and show unknown kinds under their own names. It raises the number if what an
-# older version would say about the record were wrong.
+# If a newer version of the tool only adds fields, kinds and items, the number of the format stays: older versions read
+# what they know of such a record, and show unknown kinds by name. The number rises if an older version would report
+# something wrong about the record.
 #
 # History of ``record.json``
 #     1   the first format.
 #     2   ``program`` describes the program's step, and each kernel has its calls, time and share in it.
-#     3   ``evidence.json`` beside the record holds what was observed, the program's steps among it. Earlier versions,
-#         which know nothing of it, would analyse such a RUN with less.
+#     3   ``evidence.json`` beside the record holds what was observed, the program's steps among it. Earlier versions do
+#     not know this file, and would analyse such a RUN with less evidence.
 
 
 FORMAT = RECORD_FORMAT

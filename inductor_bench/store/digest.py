@@ -1,4 +1,4 @@
-"""Reads the compared figures of a record, those of the program's step, without building the whole record."""
+"""Reads only the compared figures of a record, without building the whole record."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from .files import read_bytes, read_json
 from .folder import BatchFolder
 from .program_folders import search_in
 
-# Turns the compared figures of a record into those of the program's step.
+# Converts the compared figures of a record to costs per step of the program.
 
 
 _CATEGORIES = {
@@ -192,7 +192,7 @@ def read_results(folder: BatchFolder, batch: Batch) -> BatchResults:
 
 @contextlib.contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Turns off garbage collection in the block: records have no cycles, and the search takes a third of the time."""
+    """Turns off garbage collection in the block: records have no cycles, and collecting takes a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -262,7 +262,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
 
 
 def _read_compared(record: Path) -> dict[str, Any]:
-    """The decoded record, of which only what is compared is there; its kernels are rows."""
+    """Decodes the compared fields of a record only. Its kernels are rows."""
     with contextlib.suppress(ValueError, RecursionError):
         found = _RECORDS.decode(read_bytes(record))
         if found.format == codec.FORMAT:
@@ -274,7 +274,7 @@ def _read_compared(record: Path) -> dict[str, Any]:
     try:
         return _list_keys(msgspec.convert(data, _Record))
     except (ValueError, RecursionError) as error:
-        codec.decode_record(Run, data, str(record), "")  # which mostly says what is wrong in plain words
+        codec.decode_record(Run, data, str(record), "")  # it mostly says what is wrong in plain words
         raise codec.make_unreadable_error(data, str(record), str(error)) from error
 
 
@@ -348,7 +348,7 @@ def _make_graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: P
 
 
 def _list_costs(kernels: list[Any], *, in_step: bool) -> list[Any]:
-    """The kernels, of a step those that run in it, with their costs in it."""
+    """Returns the kernels with their costs. If there is a step, only kernels that run in it, with their costs in it."""
     for kernel in kernels:
         if not kernel.family_id:
             kernel.family_id = f"{kernel.category.value} {kernel.name.rstrip('0123456789').rstrip('_')}"
@@ -360,7 +360,10 @@ def _list_costs(kernels: list[Any], *, in_step: bool) -> list[Any]:
 
 
 def _check_floats(kernels: Sequence[KernelResult]) -> None:
-    """Checks the figures of kernels, a column at once: sums are neither NaN nor too large if no term is."""
+    """Checks the figures of kernels, a column at a time.
+
+    If a sum is neither NaN nor too large, none of its terms is.
+    """
     columns = list(zip(*kernels, strict=True))
     for place in _FLOATS if kernels else ():
         known = [*filter(None, columns[place])]

@@ -28,7 +28,7 @@ _DEEPEST = 200
 """How deep JSON that is read may be nested. The tool's own JSON is far less deep."""
 
 _NAMES_OF_ITS_OWN = (".html", ".json")
-"""Endings of files in whose syntax the tool's own names stand beside quoted values, such as ``"key": "…"``."""
+"""Endings of files in which the tool's own names precede quoted values, such as ``"key": "…"``."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -93,14 +93,14 @@ def copy_file(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def write_in_background(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
-    """Writes a file in a copy of this process while the block runs, if that ``takes_long`` enough to be worth it.
+    """Writes a file in a fork of this process while the block runs, if it ``takes_long``.
 
-    Otherwise, or if it fails, the file is written at the end of the block.
+    Otherwise, or if the fork fails, this process writes the file at the end of the block.
 
     Raises:
         InductorBenchError: what ``write`` raises.
     """
-    may_copy = threading.active_count() == 1  # what another thread holds, a copy would never release
+    may_copy = threading.active_count() == 1  # a fork would never release a lock that another thread holds
     with warnings.catch_warnings():  # from Python 3.12 on it warns of threads, which numpy's library has, too
         warnings.simplefilter("ignore", DeprecationWarning)
         copy = os.fork() if takes_long and may_copy else None
@@ -121,7 +121,7 @@ def write_in_background(write: Callable[[], None], *, takes_long: bool) -> Itera
 
 @contextlib.contextmanager
 def replace_when_written(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose bytes become the file at ``path`` at the end of the block; after an exception they are discarded.
+    """Yields a stream. At the end of the block its bytes become the file at ``path``, but not after an exception.
 
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder cannot be made.
@@ -182,13 +182,13 @@ def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
 
 
 def write_message(path: Path, value: Any, indent: int | None = 2) -> None:
-    """As :func:`write_json`, with the secrets: a scratch file for a process that needs them."""
+    """Writes JSON as :func:`write_json`, but keeps the secrets: a scratch file for a process that needs them."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def change_each_text(data: Any, change: Callable[[str], str]) -> Any:
-    """JSON data with each text in it changed, names apart."""
+    """Returns JSON data with each text changed, but not the names."""
     if isinstance(data, str):
         return change(data)
     if isinstance(data, list):
@@ -248,7 +248,10 @@ def read_json(path: Path) -> Any:
 
 
 def _check_depth(data: Any) -> Any:
-    """The data. From Python 3.12 on, JSON of any depth is decoded, and what walks it would end in a RecursionError."""
+    """Checks the depth of data, and returns it.
+
+    Python 3.12 decodes JSON of any depth, but code that walks deep data fails.
+    """
     level, depth = [data], 0
     while level:
         depth += 1
@@ -297,7 +300,7 @@ def refuse_link(path: Path) -> None:
 
 
 def own_folder(path: Path) -> Path:
-    """The folder itself, made if it is missing, for this tool's files.
+    """Returns the path of a folder for this tool's files, and makes the folder if it is missing.
 
     Raises:
         InductorBenchError: it is a symbolic link, or cannot be made.
@@ -311,7 +314,7 @@ def own_folder(path: Path) -> Path:
 
 
 def _read_umask() -> int:
-    """The permission bits that this process withholds from new files. To read them is to set them for a moment."""
+    """Returns the permission bits that this process removes from new files. Reading them sets them for a moment."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -59,7 +59,7 @@ def is_edited(row: ExtractedKernel, folder: Path) -> bool:
 
 RECORD = "record.json"
 EVIDENCE = "evidence.json"
-"""What was observed, apart from what the record itself says."""
+"""The file of the observations that are not in the record."""
 PAGE = "report.html"
 """The name of the HTML page in the folder of a run, a batch, a comparison, or a comparison of modes."""
 _RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
@@ -67,7 +67,7 @@ _RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measur
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """What a verb wrote: a record that holds paths relative to ``path``, ``logs/``, and ``.work/`` while it runs."""
+    """The result folder of a command: a record with relative paths, ``logs/``, and ``.work/`` during the run."""
 
     path: Path
 
@@ -84,7 +84,7 @@ class RecordFolder:
 
     @property
     def work(self) -> Path:
-        """Caches and temporary files; they go once the result is complete."""
+        """Caches and temporary files, which are removed once the result is complete."""
         return self.path / ".work"
 
     def relative(self, path: Path) -> str:
@@ -109,7 +109,7 @@ class RecordFolder:
         """The record as plain data.
 
         Args:
-            written_by: the hint if there is no record: what writes one.
+            written_by: the hint if there is no record; it names the command that writes one.
             damaged: the hint if it is damaged.
 
         Raises:
@@ -209,7 +209,7 @@ def make_run_folder(
         force: whether an earlier run at ``path`` may be replaced. Only that run's own files are removed, and a search
             that ``optimize`` made in it is kept beside the new run.
         mark: the mark of the processes that this process starts; see :func:`.lock.locked`.
-        tell: is told where an earlier search is kept.
+        tell: is called with a message that says where an earlier search is kept.
 
     Yields:
         The folder, and the mark of the processes that a killed command on this folder left.
@@ -261,7 +261,7 @@ def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
 
 
 def _explain_irreplaceable(folder: RunFolder) -> str:
-    """The reason why a folder may hold files of the user; empty for a folder that holds a run only."""
+    """Says why a folder may hold files of the user; empty for a folder that only holds a run."""
     real = folder.path.resolve()
     if real in (Path.home(), Path.cwd(), *Path.cwd().parents):
         return "it is the home folder, or the current folder or above it"
@@ -280,7 +280,7 @@ def _explain_irreplaceable(folder: RunFolder) -> str:
 
 
 def _was_killed(folder: RunFolder) -> bool:
-    """Whether a folder holds only what a run left that was killed before it had a record: its lock, and own files."""
+    """Whether a folder holds only the lock and own files of a run that was killed before it had a record."""
     lock = folder.path / LOCK
     if folder.record.exists() or not lock.is_file():
         return False
@@ -291,7 +291,7 @@ def _was_killed(folder: RunFolder) -> bool:
 
 
 def _keep_search(folder: RunFolder, tell: Callable[[str], None]) -> None:
-    """Moves the search of a run that is replaced to ``optimized-<n>``: it took minutes, and is of that run's steps."""
+    """Moves the search of a replaced run to ``optimized-<n>``: it took minutes, and is about that run's steps."""
     search = folder.path / OPTIMIZED
     if search.is_symlink() or not (search / SEARCH).is_file():
         return
@@ -384,7 +384,7 @@ _BATCH_DAMAGED = (
 
 
 def _leave_out_unset(data: Any) -> Any:
-    """A decoded batch without the ``null`` that earlier versions wrote for what a list did not say."""
+    """Removes from a decoded batch the ``null`` values that earlier versions wrote for options not in the list."""
     models = data["models"] if isinstance(data.get("models"), list) else []
     for model in models:
         request = model.get("request") if isinstance(model, dict) else None

@@ -21,7 +21,7 @@ from ..interruption import uninterrupted
 # The lock of a folder: one command at a time writes it.
 #
 # The lock is a system lock on a file in the folder, so that it ends with its holder's process. The file names the
-# holder and stays behind only if the holder was killed.
+# holder. It remains only if the holder was killed.
 
 
 LOCK = ".lock"
@@ -154,7 +154,7 @@ def _make_refusal(folder: Path, owner: _Owner) -> UsageError:
     )
 
 
-# Turns at a device that several processes share: one process at a time uses it.
+# Turns for a device that several processes share: one process at a time uses the device.
 #
 # An environment variable names the file that the sharing processes lock; without it the device is not shared. The
 # system releases the lock of a process that ends in any way.
@@ -168,7 +168,7 @@ WAITING = "INDUCTOR_BENCH_DEVICE_WAITING"
 
 
 LOADS_BESIDE = "INDUCTOR_BENCH_LOADS_BESIDE"
-"""Environment variable: if set, a process that compiles loads kernels onto the device also in the turn of another."""
+"""Environment variable: if set, a compiling process may load kernels onto the device during another process's turn."""
 
 
 class DeviceTurn:
@@ -242,4 +242,4 @@ class DeviceTurn:
                 self.on_wait(False)
         finally:
             if marker is not None:
-                marker.unlink(missing_ok=True)  # may be that of an earlier process, killed while it waited
+                marker.unlink(missing_ok=True)  # the file may be of an earlier process that was killed while it waited

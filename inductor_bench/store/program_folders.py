@@ -1,4 +1,4 @@
-"""The folders of what several processes of one program measured: a comparison of modes, a search for settings."""
+"""The result folders of several processes of one program: a comparison of modes, a search for settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result", ModeComparison, Optimization)
 
 
 class ProgramFolder(RecordFolder, ABC, Generic[Result]):
-    """One result on disk: its record and page, what each process measured, ``logs/``, and caches until it is whole."""
+    """One result on disk: record, page, measurements of each process, ``logs/``, and caches until it is complete."""
 
     FORMAT: ClassVar[int]
     """The number of the record's format."""
@@ -33,7 +33,7 @@ class ProgramFolder(RecordFolder, ABC, Generic[Result]):
     """The verb that writes it."""
 
     AGAIN: ClassVar[str]
-    """What the verb does again with ``--force``."""
+    """The words for what the command repeats with ``--force``."""
 
     KIND: ClassVar[type[Any]]
     """The class of the record."""
@@ -130,7 +130,7 @@ class OptimizationFolder(ProgramFolder[Optimization]):
     HOLDS, VERB, AGAIN = "search of `optimize`", "optimize", "search"
 
     APPLY, LINES, DIFF = "apply.py", "README.md", "settings.diff"
-    """What is written for the user: a module, the lines to paste, and the change of the program's file."""
+    """The files for the user: a module, the lines to paste, and the change of the program's file."""
 
     @property
     def processes(self) -> Path:

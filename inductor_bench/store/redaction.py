@@ -1,7 +1,7 @@
 """Finds secrets in commands, environments and output, and replaces them with ``***``.
 
-A RUN is made to be shared, so that none of its files may hold a key, a token or a password of the program. The values
-of options and variables with a secret's name are secrets, and so is what :mod:`..literals` finds in a text.
+Users share RUNs, so none of its files may hold a key, a token or a password of the program. The values
+of options and variables with a secret's name are secrets, and so are the texts that :mod:`..literals` finds.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ class Redaction:
         return self._everywhere(replace(evidence, modules=tuple(modules), processes=processes))
 
     def _everywhere(self, value: T) -> T:
-        """The value without secrets that stand in any of its texts. Known secrets stay, because a path may hold one."""
+        """Removes recognisable secrets from all texts of a value.
+
+        Known secrets stay, because a path may contain one.
+        """
         data = codec.encode(value)
         masked = change_each_text(data, lambda text: mask_literals(text, self.names))
         return value if masked == data else codec.decode(type(value), masked)
@@ -209,7 +212,7 @@ def list_requested_names(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_path(value: str) -> bool:
-    """Whether a value is the path of a file, as after ``--key``: no secret, and frequent in output."""
+    """Whether a value is a file's path, as after ``--key``. A path is no secret, and is frequent in output."""
     return os.sep in value and os.path.exists(value)
 
 

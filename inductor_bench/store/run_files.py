@@ -1,4 +1,4 @@
-"""The files of a RUN beside its record: its evidence, the timeline, the kernels; and RUNs as zip files."""
+"""The files of a RUN besides its record: evidence, timeline and kernels; and RUNs as zip files."""
 
 from __future__ import annotations
 
@@ -75,8 +75,10 @@ def save_evidence(folder: RunFolder, evidence: Evidence) -> None:
 
 
 def load_evidence(folder: RunFolder, run: Run) -> Evidence:
-    """The evidence that :func:`save_evidence` stored. If there is no file, as in a RUN of an earlier format, it is
-    what the record and the counted costs beside it say; the program's step was then not kept.
+    """The evidence that :func:`save_evidence` stored.
+
+    A RUN of an earlier format has no such file. Its evidence then comes from the record and the counted costs, without
+    the program's step.
 
     Raises:
         InductorBenchError: a file is damaged or cannot be read.
@@ -297,7 +299,7 @@ _TEXTS = (".py", ".json", ".md", ".html", ".csv")
 
 
 def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
-    """Writes a zip file atomically, with its files by their paths in it, and without secrets in those that are text.
+    """Writes a zip file atomically from files by path, without the secrets in text files.
 
     Raises:
         InductorBenchError: it cannot be written.

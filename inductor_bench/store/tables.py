@@ -16,7 +16,7 @@ from ..records.base import TEXT, Answer, QueryTable
 from .files import copy_file
 
 INSTALL = "pip install 'inductor-bench[query]'"
-READ_ONLY = "a query only reads the tables; to keep what it gives: --format csv > FILE"
+READ_ONLY = "a query only reads the tables; to keep its answer: --format csv > FILE"
 
 _THREADS = 4
 _SOURCE = "source"
@@ -51,7 +51,7 @@ def write_parquet(tables: Sequence[QueryTable], folder: Path) -> bool:
 
 
 def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
-    """The answer of a query over the tables. It runs on a copy in memory and cannot open files.
+    """Runs a query over the tables, and returns the answer. It runs on a copy in memory and cannot open files.
 
     Raises:
         UsageError: DuckDB refuses the query.
@@ -72,7 +72,7 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
             message, *more = _shorten_error(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
             proposed = any(f'"{table.name}"' in hint for table in tables)
-            if "Table with name" in message and not proposed:  # what DuckDB proposes is a table of its own
+            if "Table with name" in message and not proposed:  # DuckDB proposes tables of its own
                 hint = f"the tables are {', '.join(table.name for table in tables)}"
             hint = hint or "without a query, the tables and their columns are listed"
             raise UsageError(message, hint, "bad-query") from error
