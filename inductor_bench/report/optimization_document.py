@@ -407,7 +407,7 @@ def list_notes(found: Optimization) -> Iterator[str]:
         )
     yield from found.notes
     if found.winner is not None and (busy := find_load(found)) is not None:
-        yield load_words(busy)
+        yield describe_load(busy)
     for trial in found.trials:
         if trial.failure is not None and trial.purpose != WARMING:  # it only cost time
             yield f"{trial.name}: {trial.failure.message}"
