@@ -106,12 +106,12 @@ def main(arguments: list[str]) -> int:
 
 
 def fork_jobs(orders: TextIO, ends: TextIO) -> int:
-    """Does each job in a fork of this process, which has imported what takes most of a worker's start-up time."""
+    """Does each job in a fork of this process, whose imports take most of a worker's start-up time."""
     with asking_nvml():
         import_jobs()
     if not os.path.exists(GPU_FILE):
         look_up_vectors()
-    gc.freeze()  # collections of the forks copy no page of what is imported
+    gc.freeze()  # so that garbage collections in the forks copy no memory pages of the imports
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -156,7 +156,7 @@ def _take_order(
 
 
 def _needs_vectors(verb: str, job: str) -> bool:
-    """Whether a job runs C++ kernels, or measures the peaks of the CPU; looking up its vectors can take 30 s."""
+    """Whether a job runs C++ kernels or measures the CPU's peaks. Such a job asks for the CPU's vectors: up to 30 s."""
     try:
         fields = read_json(Path(job))
         if verb == job_requests.SurveyMachine.verb and fields.get("peaks", "none") == "none":
@@ -168,8 +168,10 @@ def _needs_vectors(verb: str, job: str) -> bool:
 
 @contextlib.contextmanager
 def asking_nvml() -> Iterator[None]:
-    """Has torch ask NVML inside whether there is a GPU: after a question to CUDA a fork of this process could use none.
-    (torch 2.11)"""
+    """Makes torch ask NVML if there is a GPU: after a question to CUDA no fork of this process can use it.
+
+    (torch 2.11)
+    """
     asked = os.environ.get(BY_NVML)
     os.environ[BY_NVML] = "1"
     try:
@@ -194,8 +196,11 @@ def import_jobs() -> None:
 
 @functools.cache
 def look_up_vectors() -> None:
-    """Asks Inductor once which vector instructions work here, for all forks: it starts a Python with torch for each
-    set of instructions that it tries, and again in each process that loads C++ kernels."""
+    """Asks Inductor once, for all forks, which vector instructions work here.
+
+    Inductor starts a Python with torch for each set of instructions that it tries. Without this call each process that
+    loads C++ kernels would do so.
+    """
     from .upstream.inductor import count_vector_lanes
 
     with contextlib.suppress(RuntimeError, OSError, subprocess.SubprocessError):  # then each job says it
@@ -203,7 +208,7 @@ def look_up_vectors() -> None:
 
 
 def _do_in_fork(words: list[str], output: str, pipes: Sequence[TextIO], *, in_new_process: bool) -> NoReturn:
-    """Does a job and ends this process; in a new interpreter where a device cannot be used in a fork."""
+    """Does a job and ends this process. If a fork cannot use the device, a new interpreter does the job."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -226,7 +231,7 @@ def _do_in_fork(words: list[str], output: str, pipes: Sequence[TextIO], *, in_ne
 
 
 def has_looked_at_devices() -> bool:
-    """Whether this process uses a GPU: then its forks can use none. A question to NVML does not count."""
+    """Whether this process uses a GPU, so that its forks cannot use one. A question to NVML does not count."""
     if _has_started_cuda():
         return True
     for number in os.listdir("/proc/self/fd"):
@@ -237,10 +242,7 @@ def has_looked_at_devices() -> bool:
 
 
 def _has_started_cuda() -> bool:
-    """Whether this process has initialised CUDA, or is a fork of one that torch knows to have done so.
-
-    (torch 2.11, 2.13)
-    """
+    """Whether CUDA is initialised in this process, or was in its parent as far as torch knows. (torch 2.11, 2.13)"""
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda._is_in_bad_fork():
         return True
@@ -328,5 +330,5 @@ def describe_exception(error: BaseException, memory_hint: str = "try a smaller -
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
-    gc.freeze()  # the interpreter's last searches for garbage take a second with all of Inductor's objects
+    gc.freeze()  # the interpreter's last garbage collections take a second, because of Inductor's many objects
     sys.exit(code)

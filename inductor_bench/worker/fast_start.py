@@ -36,7 +36,7 @@ class Phases:
 
 
 def _age_s() -> float:
-    """The seconds since the start of this process, also of one that is a fork of another (Linux); else 0."""
+    """Returns the seconds since the start of this process, or of this fork (Linux); else 0."""
     with suppress(OSError, ValueError, IndexError, AttributeError):
         ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[_START])
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
@@ -58,17 +58,17 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-# Keeps the bytecode of a worker's imports if the interpreter would compile them anew in each process.
+# Keeps the bytecode of a worker's imports if the interpreter would otherwise compile the modules again in each process.
 #
-# Images are often built without bytecode, and with ``PYTHONDONTWRITEBYTECODE`` set. There the imports of torch and its
-# compiler take 5 s and more of each process, and a retune on 16 cores starts 16 of them.
+# Images are often built without bytecode, and with ``PYTHONDONTWRITEBYTECODE`` set. In such a container image, each
+# process spends at least 5 s on the imports of torch and its compiler, and a retune on 16 cores starts 16 processes.
 
 
 def keep_bytecode(package: str = "torch") -> None:
-    """Writes bytecode to the tool's cache, and reads it there, if ``package`` has none and would get none.
+    """Writes bytecode to the tool's cache, and reads it there, if ``package`` has no bytecode and would get none.
 
     Processes that this one starts do the same. Bytecode is executed, so the cache is made a folder that only its owner
-    can write. Nothing changes if that is impossible.
+    can write. If that is impossible, nothing changes.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or os.path.exists(spec.cached):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..records.evidence import GENERATED, LIBRARY, OWN, PYTHON_LIBRARY, TORCH, SampledFrame, SampledStack
 
 BOUNDARY_FUNCTION = "StepObserver._guarded" if sys.version_info >= (3, 11) else "_guarded"
-"""The function that does the observation's work at a boundary."""
+"""The function that does the work of the observation at a boundary."""
 
 
 class StackSample(NamedTuple):

@@ -79,7 +79,7 @@ class FakeCall:
     output_only: frozenset[str]  # the names of written arguments that the operator does not read
 
     def run(self) -> Any:
-        """Runs the overload, under the fake mode that was active when the arguments were built."""
+        """Runs the overload under the fake mode that was active when the arguments were made."""
         keyword_only = {item.name for item in self.overload._schema.arguments if item.kwarg_only}
         positional = [value for name, value in self.arguments.items() if name not in keyword_only]
         keywords = {name: value for name, value in self.arguments.items() if name in keyword_only}
@@ -181,7 +181,10 @@ def make_tensor(dims: Sequence[int], strides: Sequence[int], dtype: torch.dtype,
 
 
 def _list_dtype(types: Sequence[str]) -> torch.dtype:
-    """The element type of a tensor list: not recorded, but taken from the call's other tensors if these agree."""
+    """Returns the element type of a tensor list.
+
+    It is not recorded, but taken from the call's other tensors if these agree.
+    """
     found = {_DTYPES[kind] for kind in types if kind in _DTYPES}
     if len(found) != 1:
         raise UnboundCallError("the profiler does not record the element type of a list of tensors")
@@ -236,9 +239,9 @@ _OVERWRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "ber
 
 
 def count_operator_costs(calls: Sequence[OperatorCall]) -> list[OperatorCost]:
-    """The cost of each call, in order. Equal calls are counted once.
+    """Returns the cost of each call, in order. Equal calls are counted once.
 
-    A call that cannot be rebuilt has a cost without figures, and with the reason.
+    If a call cannot be rebuilt, its cost holds no figures, but the reason.
     """
     known: dict[OperatorCall, OperatorCost] = {}
     with _quiet_fake_tensors():
@@ -249,7 +252,7 @@ def count_operator_costs(calls: Sequence[OperatorCall]) -> list[OperatorCost]:
 
 
 def _count(call: OperatorCall) -> OperatorCost:
-    """Tries the call's own device, then a CPU, because not every build of torch has fake tensors for every device."""
+    """Counts with fake tensors on the call's own device, otherwise on a CPU: torch may lack them for the device."""
     reasons = []
     for device in dict.fromkeys((call.device, CPU.type)):
         try:
@@ -475,7 +478,7 @@ def _make_fake_tensors() -> Any:
 
 @contextlib.contextmanager
 def _quiet_fake_tensors() -> Iterator[None]:
-    """Stops torch from logging a traceback for every failing call, whose cost holds the reason. (torch 2.13)"""
+    """Stops torch from logging a traceback for every failing call: the call's cost holds the reason. (torch 2.13)"""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     disabled, logger.disabled = logger.disabled, True
     try:
@@ -499,7 +502,7 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
     phases.end("counting FLOPs")
     if not job.describes:
         return MachineFacts(Environment(), costs, phases_s=phases.times_s)
-    shared.use()  # to the end of this process, because that occupies the GPU, too
+    shared.use()  # until this process ends, because its end occupies the GPU, too
     phases.end("waiting for the device")
     environment = describe_environment()
     phases.end("describing the machine")

@@ -21,8 +21,8 @@ FILLS = {cases.FILL_NAN: 0xFF, cases.FILL_PATTERN: 0xA5, cases.FILL_STALE: 0x5A}
 
 SCALES = {cases.LARGE: 48.0, cases.SMALL: 1 / 48}
 SPECIAL_SHARE, FEWEST_SPECIAL = 997, 8
-"""In a case with infinities or NaNs, one of this many elements is special; and at least this many of a buffer that is
-not small, so that a kernel that reads by indices meets one."""
+"""The share and the least number of infinities or NaNs in a case with them: one of this many elements, but at least
+this many elements of a buffer that is not small, so that a kernel that reads by indices reads one."""
 
 NUDGED_ELEMENTS = 3
 
@@ -46,7 +46,7 @@ class Arena:
         self.size = end + GUARD_BYTES
 
     def allocate(self, device: str) -> torch.Tensor:
-        """Memory for all storages, as bytes."""
+        """Returns memory for all storages, as bytes."""
         return allocate(self.size, ALIGNMENT, device)
 
     def storages(self, memory: torch.Tensor) -> list[torch.Tensor]:
@@ -70,14 +70,14 @@ class Arena:
         return bind_arguments(self.launch, storages, device)
 
     def take_back(self, memory: torch.Tensor, arguments: Arguments) -> None:
-        """Copies storages that lay elsewhere back into the memory."""
+        """Copies the storages that lay on the CPU from their tensors back into the memory."""
         for target, storage in zip(self.storages(memory), arguments.storages, strict=True):
             if storage.data_ptr() != target.data_ptr():
                 target.copy_(storage)
 
 
 def map_memory_file(path: str | Path, size: int, *, new: bool = False) -> torch.Tensor:
-    """A file as bytes that are written through; with ``new`` it is made.
+    """Maps a file into memory as bytes; what is written to them is written to the file. ``new`` makes the file.
 
     Raises:
         RuntimeError, OSError: the file is missing, or has another size.
@@ -117,13 +117,13 @@ def _align_data(data: torch.Tensor) -> torch.Tensor:
 
 
 def change_values(numbers: torch.Tensor, case: cases.EditCase, index: int, *, was_recorded: bool) -> torch.Tensor:
-    """The numbers of a storage as a case has them.
+    """Returns the numbers of a storage with the values of a case.
 
     Args:
         numbers: one dimension of floats, as the standalone file has them.
         case: the values.
-        index: the number of the storage, which goes into what is drawn.
-        was_recorded: whether these are values of the program; other ones are then made by their order.
+        index: the number of the storage; the random numbers depend on it.
+        was_recorded: whether these are values of the program; the case ``OTHER`` then only changes their order.
     """
     dtype, generator = numbers.dtype, torch.Generator().manual_seed(case.seed * 1009 + index)
     wide = numbers.to(torch.float32) if dtype.itemsize == 1 else numbers.clone()
@@ -149,7 +149,7 @@ def change_values(numbers: torch.Tensor, case: cases.EditCase, index: int, *, wa
 
 
 def nudge_last_bit(storages: Sequence[torch.Tensor], launch: dict[str, Any], seed: int) -> None:
-    """Changes each float of at least 32 bits by about its last bit, up or down."""
+    """Changes each float of at least 32 bits up or down by about one unit in its last place."""
     for index, (storage, recorded) in enumerate(zip(storages, launch["storages"], strict=True)):
         dtype = getattr(torch, recorded["dtype"])
         if dtype not in (torch.float32, torch.float64) or storage.numel() < dtype.itemsize:
@@ -162,7 +162,7 @@ def nudge_last_bit(storages: Sequence[torch.Tensor], launch: dict[str, Any], see
 
 
 def find_covered_bytes(launch: dict[str, Any], places: Sequence[int]) -> list[torch.Tensor]:
-    """For each storage which of its bytes belong to the arguments at these places, as bools."""
+    """Returns for each storage, as bools, which of its bytes belong to the arguments at these places."""
     masks = [torch.zeros(storage["size_bytes"], dtype=torch.uint8) for storage in launch["storages"]]
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     for view in (each for place in places for each in list_tensor_views(every[place])):

@@ -231,7 +231,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Loaded:
-    """A loaded kernel; its timer and its bound call are made at its first sample."""
+    """A loaded kernel. Its timer and its bound call are made before its first sample."""
 
     kernel: LoadedKernel
     timer: Timer | None = None
@@ -289,7 +289,7 @@ class Bench:
             raise InductorBenchError(str(error)) from error
 
     def _begin(self, number: int) -> None:
-        """Tells the parent which kernel begins, unless the same one goes on."""
+        """Tells the parent which kernel is worked on now, if it is another one than before."""
         if number != self._begun.number:
             self._begun = kernel_requests.Begun(number)
             self._report(self._begun)
@@ -346,7 +346,7 @@ class Bench:
 
     def prepare(self, request: kernel_requests.Prepare) -> kernel_requests.Preparation:
         found = {one.number: self._attempt(self._make, one, request.of) for one in request.variants}
-        with exclusive():  # for all of them, because each change between workers takes the device a while
+        with exclusive():  # one turn for all: the device needs time to change workers
             for one in request.variants:
                 made = found[one.number]
                 if not made.refusal:
@@ -402,7 +402,7 @@ class Bench:
         return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)
 
     def sample(self, request: kernel_requests.Sample) -> kernel_requests.Times:
-        with exclusive():  # for all of them, because each change between workers takes the device a while
+        with exclusive():  # one turn for all: the device needs time to change workers
             for number in dict.fromkeys(request.order):
                 self._begin(number)
                 loaded, timer = self._timed(number)
@@ -424,7 +424,10 @@ class Bench:
         return kernel_requests.Times(tuple(samples_s), method, retaken)
 
     def _timed(self, number: int) -> tuple[_Loaded, Timer]:
-        """A loaded kernel with its timer and its call; another kernel may have freed them."""
+        """Returns a loaded kernel with its timer and its call.
+
+        If another kernel has freed them, they are made again.
+        """
         loaded = self._kernels[number]
         if loaded.timer is None:
             loaded.timer = self._timer_of(loaded.kernel)
@@ -474,7 +477,10 @@ class Bench:
             give_memory_back()  # other workers may use the device
 
     def _use_memory(self, work: Callable[[], Result]) -> Result:
-        """Uses the device for work that allocates; once more without what other kernels hold if memory runs out."""
+        """Does work that allocates.
+
+        If memory runs out, it frees what other kernels hold on the device and tries once more.
+        """
         with exclusive():
             with contextlib.suppress(torch.OutOfMemoryError):  # its traceback would hold what the attempt has allocated
                 return work()
@@ -482,7 +488,7 @@ class Bench:
             return work()
 
     def _make_room(self) -> None:
-        """Frees what other kernels hold, and gives it back to the device, which other workers may share."""
+        """Frees the memory of other kernels and returns it to the device, which other workers may share."""
         self._free_memory()
         give_memory_back()
 

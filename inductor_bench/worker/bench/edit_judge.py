@@ -1,4 +1,4 @@
-"""Runs edited kernels on memory that it is given, and, in another process, judges what they left behind."""
+"""Runs edited kernels on given memory, and judges, in another process, what they left there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ inputs."""
 
 FLOOR_ULPS = {torch.float64: 16, torch.float32: 16}
 """The error that is never refused, as a multiple of the distance between two neighbouring numbers; 1 for narrower
-types. Sums in another order differ by this much; sums in a narrower type by hundreds of times as much."""
+types. Sums in another order differ by this much, and sums in a narrower type by hundreds of times as much."""
 
 MOST_BYTES_ON_DEVICE = 2 << 30
 """The largest memory of a call that is compared on a GPU; larger ones are on the host."""
@@ -51,7 +51,7 @@ Find = Callable[[int], LoadedKernel]
 
 
 class EditRunner:
-    """Runs kernels on the memory in files. It knows nothing of what is right.
+    """Runs kernels on memory that files hold. It does not know the right results.
 
     Args:
         find: gives the loaded kernel with a number.
@@ -98,7 +98,10 @@ def find_device_of_kernel(kernel: LoadedKernel) -> str:
 
 
 def run_kernel(kernel: LoadedKernel, arena: Arena, memory: torch.Tensor, moves: int | None = None) -> None:
-    """Calls a kernel once on the memory; of several calls, with a seed ``moves``, what each leaves is moved."""
+    """Calls a kernel once on the memory.
+
+    If it stands for several calls, the seed ``moves`` changes what each leaves for the next one.
+    """
     arguments = arena.arguments(memory)
     if moves is not None and isinstance(kernel, JoinedKernel):
         kernel.compute_moved(arguments, moves)
@@ -110,14 +113,14 @@ def run_kernel(kernel: LoadedKernel, arena: Arena, memory: torch.Tensor, moves: 
 
 @dataclass
 class _Case:
-    """A prepared case: the memory before the call, and what the original and others left behind."""
+    """A prepared case: the memory before the call, and the results that the edited kernel's are compared with."""
 
     arena: Arena
     case: EditCase
     roles: BufferRoles
     before: torch.Tensor
     expected: torch.Tensor  # of the original
-    moved: torch.Tensor  # of the original with inputs whose last bits are others
+    moved: torch.Tensor  # of the original with inputs whose last bits differ
     truth: Sequence[torch.Tensor | None]  # the results in float64, if they are known
 
 
@@ -202,7 +205,7 @@ class EditJudge:
         expected: torch.Tensor,
         roles: BufferRoles,
     ) -> Sequence[torch.Tensor | None]:
-        """The results in float64, those that agree with the original."""
+        """Returns the results in float64, where they agree with the original."""
         results = list_output_tensors(arena, expected, roles)
         if exact is not None:
             computed = compute_exact(exact, arena, before, roles)
@@ -240,12 +243,12 @@ class EditJudge:
 
 
 def _choose_home(kernel: LoadedKernel, arena: Arena) -> str:
-    """Where the memory of a case is kept and compared: on the kernel's device, if it is no large share of that."""
+    """Returns the device on which a case is kept and compared: the kernel's, if that has much more memory."""
     return find_device_of_kernel(kernel) if arena.size <= MOST_BYTES_ON_DEVICE else CPU.type
 
 
 def keep_only_results(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:
-    """The storages whose tensors are all among the arguments at these places."""
+    """Returns the storages of which every tensor is an argument at one of these places."""
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     inside = {view["storage"] for place in arguments for view in list_tensor_views(every[place])}
     others = {
@@ -310,7 +313,10 @@ def _explain(
     before: torch.Tensor | None,
     case: EditCase,
 ) -> Judged:
-    """A refused output with a closer reason, if there is one; ``before`` is what it held, if it is only written."""
+    """Returns the judgement of a refused output with a more precise reason, if there is one.
+
+    ``before`` is what an output that is only written held before the call.
+    """
     if before is not None:
         kept = int((_view_bits(ours) == _view_bits(before)).logical_and(_view_bits(theirs) != _view_bits(before)).sum())
         if kept and case.fill == cases.FILL_STALE:
@@ -330,7 +336,7 @@ def _view_bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
-    """Whether anything was written beside the results: behind or before a buffer, or into an input."""
+    """Judges whether the kernel wrote beside its results: behind or before a buffer, or into an input."""
     arena, launch = prepared.arena, prepared.arena.launch
     for number, (now, then) in enumerate(zip(arena.guards(after), arena.guards(prepared.before), strict=True)):
         if not torch.equal(now, then):
@@ -354,7 +360,7 @@ def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
 
 
 def _name_owner(launch: Mapping[str, Any], storage: int) -> str:
-    """The first argument whose memory a storage is, by its place."""
+    """Returns the place of the first argument that lies in a storage."""
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     places = (
         place for place, item in enumerate(every) for view in list_tensor_views(item) if view["storage"] == storage
@@ -363,14 +369,14 @@ def _name_owner(launch: Mapping[str, Any], storage: int) -> str:
 
 
 class _Distance(NamedTuple):
-    """How far two tensors are apart, as a share of the element and of the root mean square, and of that alone."""
+    """The differences of two tensors, relative to the element and the root mean square, and only to the latter."""
 
     largest: float
     mean: float
 
 
 def compute_distance(one: torch.Tensor, other: torch.Tensor, where: torch.Tensor) -> _Distance:
-    """How far the elements of two tensors in float64 are apart, of those that are true in ``where``."""
+    """Computes how far two tensors in float64 are apart, for the elements for which ``where`` is true."""
     one, other = one[where], other[where]
     if not other.numel():
         return _Distance(0.0, 0.0)
@@ -390,8 +396,8 @@ def judge_output(
     Args:
         ours: the result.
         theirs: that of the original.
-        moved: that of the original for inputs whose last bits are others. Elements that another rounding turns into
-            something else, such as the place of a maximum, are not compared.
+        moved: that of the original for inputs whose last bits differ. Elements that another rounding changes
+            completely, such as the place of a maximum, are not compared.
         truth: the result in float64, if it is known.
     """
     if not (ours.is_floating_point() or ours.is_complex()):
@@ -470,8 +476,10 @@ def _name_kind(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _are_at_the_edge(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Where one result is infinite and the other one of the two largest numbers of a narrow type, which sums in another
-    order turn into each other."""
+    """Where one result is infinite and the other is one of the two largest numbers of a narrow type.
+
+    Sums in another order turn one into the other.
+    """
     if dtype.itemsize != 2:
         return torch.zeros_like(one, dtype=torch.bool)
     facts = torch.finfo(dtype)
@@ -528,7 +536,7 @@ def compute_exact(kernel: LoadedKernel, arena: Arena, before: torch.Tensor, role
 def _find_nearest_computed(
     computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
 ) -> list[torch.Tensor | None]:
-    """For each result the computed tensor of as many elements that is nearest to it."""
+    """Returns for each result the nearest computed tensor with the same number of elements."""
     found: list[torch.Tensor | None] = []
     for result in results:
         near = [each.reshape(result.shape).to(result.device) for each in computed if each.numel() == result.numel()]
@@ -543,7 +551,7 @@ def _compute_mean_distance(truth: torch.Tensor, result: torch.Tensor) -> float:
 
 
 def agrees(truth: torch.Tensor, result: torch.Tensor) -> bool:
-    """Whether float64 results are those that a kernel computes with its own rounding."""
+    """Whether results in float64 agree with those of a kernel, apart from the rounding of the kernel."""
     if not result.is_floating_point():
         return False
     return bool(_widen_tensor(truth).isfinite().any()) and _compute_mean_distance(truth, result) < COARSE

@@ -82,7 +82,7 @@ class Choice:
             raise InductorBenchError(f"does not compile: {(lines or [type(error).__name__])[-1]}") from error
 
     def bind(self, tensors: Sequence[torch.Tensor], result: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """A function that makes the call on the current stream, does nothing else, and returns the result.
+        """Returns a function that only makes the call on the current stream and returns the result.
 
         Args:
             tensors: the tensors among the arguments, in order.
@@ -104,7 +104,7 @@ class Choice:
 
 
 def _restore_layout(result: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    """A view of the tensor that a choice allocated, with the layout of the call's result."""
+    """Returns a view of the tensor that a choice allocated, with the layout of the call's result."""
     return made.as_strided(result.shape, result.stride())
 
 
@@ -144,7 +144,7 @@ CORES_KEPT = 2
 """Cores that are left to the timing process, which runs at the same time."""
 
 PARSES_IN_THREADS = not (3, 11) <= sys.version_info < (3, 11, 9)
-"""Whether this version of Python can parse in several threads. Otherwise choices are compiled on their use."""
+"""Whether this version of Python can parse in several threads. If not, a choice is compiled when it is first used."""
 
 
 def find_choices(
@@ -185,7 +185,7 @@ def _list_output_names(overload: Any) -> list[str]:
 
 
 def _find_functional_overload(overload: Any) -> Any:
-    """The overload that returns its result; ``overload`` itself if it has no ``out`` argument."""
+    """Returns the overload that returns its result. This is ``overload`` itself if it has no ``out`` argument."""
     if not _list_output_names(overload):
         return overload
     name = overload._overloadname
@@ -193,7 +193,7 @@ def _find_functional_overload(overload: Any) -> Any:
 
 
 def _make_graph(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """A graph of only the call, and fake tensors with the layouts of the call's tensors as its inputs."""
+    """Returns a graph of only the call, and its inputs: fake tensors with the layouts of the call's tensors."""
     graph, fakes = torch.fx.Graph(), []
 
     def convert(value: Any) -> Any:
@@ -220,7 +220,10 @@ def _make_graph(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tup
 
 @contextlib.contextmanager
 def _lower_operator(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool) -> Iterator[Any]:
-    """A graph to lower; its choices are collected in ``callers``, and Inductor continues with the first."""
+    """Returns a graph to lower.
+
+    Its choices are collected in ``callers``, and Inductor continues with the first of them.
+    """
     mode = fakes[0].fake_mode if fakes else FakeTensorMode()
 
     def take(choices: list[Any]) -> list[Any]:
@@ -241,7 +244,7 @@ def _lower_operator(graph: Any, fakes: list[Any], callers: list[Any], exhaustive
 def _keep_usable_choices(
     lowering: Any, callers: list[Any], inputs: list[Any], result: torch.Tensor, name: str
 ) -> tuple[list[Choice], str]:
-    """The choices that can replace the call, and the reason if there are none."""
+    """Returns the choices that can replace the call, or the reason why there are none."""
     if not callers:
         return [], f"Inductor has no template for {name}"
     (final,) = lowering.graph_outputs
@@ -267,7 +270,7 @@ def _keep_usable_choices(
 
 
 def _compile_modules(choices: list[Choice]) -> Iterator[Choice]:
-    """The choices, with a compiled module for each that has several kernels."""
+    """Returns the choices. A choice with several kernels gets a compiled module."""
     for choice in choices:
         if not isinstance(choice.caller, SubgraphChoiceCaller):
             yield choice
@@ -298,9 +301,12 @@ def _is_original_call(caller: Any, name: str, inputs: list[Any]) -> bool:
 
 
 def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:
-    """Begins to compile a choice, once a core is free; the future fails if the compilation does, or takes too long.
+    """Begins to compile a choice as soon as a core is free.
 
-    Templates of Triton are compiled in Inductor's processes, into Triton's cache, and other choices on threads.
+    The future fails if the compilation fails or takes too long.
+
+    Templates of Triton are compiled in Inductor's processes, into Triton's cache; other choices are compiled in
+    threads.
     """
     if not PARSES_IN_THREADS:
         done: Future[None] = Future()
@@ -311,14 +317,20 @@ def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:
 
 @functools.cache
 def _count_threads() -> ThreadPoolExecutor:
-    """The threads that wait for compilations. The process pool cannot cancel jobs, so each gives it one at a time."""
+    """Returns the number of threads that wait for compilations.
+
+    The process pool cannot cancel jobs, so each thread gives the pool one job at a time.
+    """
     AsyncCompile.use_process_pool()  # makes the one pool; threads would make one each
     count = min(get_compile_threads(), len(os.sched_getaffinity(0)) - CORES_KEPT)
     return ThreadPoolExecutor(max(1, count), "choice")
 
 
 def _compile(choice: Choice, limit_s: float) -> None:
-    """Compiles a choice. Without a process pool a template is left to its use: here it would disturb the timing."""
+    """Compiles a choice.
+
+    Without a process pool a template is compiled at its first use, because now it would disturb the timing.
+    """
     if not isinstance(choice.caller, TritonTemplateCaller):
         choice.compile()
         return

@@ -56,8 +56,8 @@ _SEARCHER = ThreadPoolExecutor(1, "cudnn-search")
 class SearchedOperator(Operator):
     """A call whose algorithm cuDNN searches for.
 
-    cuDNN caches one algorithm for each call and thread, with and without a search alike. The call runs on a thread of
-    its own, so that the same call without a search keeps its algorithm. (torch 2.11, 2.13)
+    cuDNN caches one algorithm for each call and thread, with a search or without one. The call runs on a thread of its
+    own, so that the same call without a search keeps its algorithm. (torch 2.11, 2.13)
     """
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
@@ -71,7 +71,9 @@ class SearchedOperator(Operator):
 
 
 class SharedResults:
-    """One result tensor for each set of arguments, shared by all choices of a call, and freed with the arguments.
+    """The result tensors of a call: one for each set of arguments.
+
+    All choices share it, and it is freed with the arguments.
 
     Args:
         like: a result of the call, for its shape, strides, dtype and device.
@@ -82,7 +84,10 @@ class SharedResults:
         self._made = WeakTensorKeyDictionary()
 
     def unwritten(self, arguments: Arguments) -> torch.Tensor:
-        """The result tensor, filled with NaN or the smallest integer, so that no earlier result is left in it."""
+        """Returns the result tensor.
+
+        It is filled with NaN or the smallest integer, so that no earlier result is left in it.
+        """
         owner, like = arguments.storages[0], self._like
         if owner not in self._made:
             self._made[owner] = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
@@ -116,20 +121,20 @@ class ChosenOperator(Operator):
         return run
 
     def outputs(self, arguments: Arguments) -> list[torch.Tensor]:
-        """The result in the place of each output of the call, because a choice may allocate its own result."""
+        """Returns the result in the place of each output of the call, because a choice may allocate its own result."""
         _, result = self._results.get(id(arguments), (None, None))
         every = super().outputs(arguments)
         return every if result is None else [result for _ in every]
 
 
 def open_operator(recorded: dict[str, Any], folder: str) -> Operator:
-    """The call of a file, with cuDNN's search if the file asks for it."""
+    """Returns the call of a file; it searches cuDNN's algorithms if the file asks for that."""
     operator = Operator(recorded, folder)
     return SearchedOperator(recorded, folder) if operator.is_searched() else operator
 
 
 def split_arguments(operator: Operator, arguments: Arguments) -> tuple[list[torch.Tensor], torch.Tensor | None]:
-    """The tensors that a call reads, in order, and its ``out`` tensor, if any."""
+    """Returns the tensors that a call reads, in order, and its ``out`` tensor, if any."""
     outs = [item.name for item in operator.find()._schema.arguments if item.is_out]
     keywords = {name: value for name, value in arguments.keywords.items() if name not in outs}
     (out,) = [arguments.keywords.get(name) for name in outs] if len(outs) == 1 else [None]
@@ -177,7 +182,7 @@ class LibraryCandidates:
         )
 
     def operator(self, config: Config) -> ChosenOperator:
-        """The compiled call in one of Inductor's configurations.
+        """Returns the compiled call in one of Inductor's configurations.
 
         Raises:
             InductorBenchError: the configuration does not compile or is unknown.
@@ -200,7 +205,9 @@ class LibraryCandidates:
                 self._compilations[id(choice)] = compile_in_background(choice, COMPILE_S)
 
     def _wait(self, choice: Choice) -> None:
-        """Waits for the compilation of a choice, whose failure is ignored: the choice raises its own, in plainer words.
+        """Waits until a choice is compiled.
+
+        A failure is ignored here: the choice reports it in plainer words when it is used.
 
         Raises:
             InductorBenchError: it takes too long.
@@ -223,7 +230,7 @@ def _cancel(compilations: Mapping[int, Future[None]]) -> None:
 
 
 def make_library_config(searched: bool) -> Config:
-    """The configuration of the call itself, with or without cuDNN's search for an algorithm."""
+    """Returns the configuration of the call itself; ``searched`` says whether cuDNN searches for an algorithm."""
     return {"backend": "aten", "cudnn_benchmark": True} if searched else {"backend": "aten"}
 
 
@@ -258,7 +265,8 @@ def find_product_type(operator: Operator, arguments: Arguments) -> str | None:
 class OperatorBenchKernel(LoadedKernel):
     """A library call.
 
-    The ``change`` to a variant holds ``threads``, ``cudnn_benchmark``, or the ``config`` of one of Inductor's choices.
+    The ``change`` that makes a variant holds ``threads``, ``cudnn_benchmark``, or the ``config`` of one of Inductor's
+    choices.
 
     Args:
         recorded: the file's ``RECORDED``.
@@ -351,7 +359,7 @@ class JoinedKernel(LoadedKernel):
         return VariantFacts(language, self.recorded["device_type"], codec.decode(RecordedFacts, self.recorded))
 
     def make_variant(self, change: VariantChange) -> LoadedKernel:
-        raise InductorBenchError("several calls have no configuration of their own", "retune each kernel by itself")
+        raise InductorBenchError("several calls have no configuration of their own", "retune each kernel separately")
 
     def compile(self) -> CompiledResources:
         for part in self._parts:
@@ -366,10 +374,10 @@ class JoinedKernel(LoadedKernel):
         return written_tensors(self.launch, arguments)
 
     def compute_moved(self, arguments: Arguments, seed: int) -> None:
-        """Makes the calls, and changes what each leaves for later ones by about its last bit, up or down.
+        """Makes the calls. Before later calls read what a call left, it is changed by about one unit in the last place.
 
-        A kernel in their place may keep that in another type, or compute it in another order. The results themselves
-        are left as the calls wrote them.
+        A kernel that replaces the calls may keep these values in another type, or compute them in another order. The
+        results themselves are left as the calls wrote them.
         """
         self.compile()
         generator = torch.Generator().manual_seed(seed)

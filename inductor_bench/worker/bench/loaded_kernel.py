@@ -1,4 +1,4 @@
-"""The kernels of standalone files, loaded: what all share, their times as messages, and those of Triton and C++."""
+"""Loaded kernels of standalone files: what all share, their times as messages, and the Triton and C++ kernels."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ class LoadedKernel(Protocol):
         """Whether the outputs match the reference in the file, and a message; ``None`` if there is no reference."""
 
     def measure(self) -> KernelTimes:
-        """Times the kernel by itself."""
+        """Times the kernel alone."""
 
     def make_timer(self, arguments: Arguments) -> Timer:
         """Makes the timer that samples the kernel and its variants with these arguments."""
 
     def timer_key(self) -> Any:
-        """JSON data that the timer depends on in addition to the launch."""
+        """Returns JSON data that the timer depends on in addition to the launch."""
         return find_values_folder(self.launch, self.folder)
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
-        """A function that makes the call and does nothing else."""
+        """Returns a function that only makes the call."""
 
     def prepare(self) -> None:
         """Sets the process-wide settings of the kernel before a sample, such as the number of threads."""
@@ -166,7 +166,7 @@ class LastComputed:
         self._last: _Computed | None = None
 
     def compute(self, kernel: LoadedKernel) -> list[Any]:
-        """The outputs of a kernel, valid until the next call."""
+        """Returns the outputs of a kernel; they are valid until the next call."""
         launched, last = launch_key(kernel), self._last
         if last is None or last.launched != launched:
             self._last = None
@@ -178,7 +178,7 @@ class LastComputed:
         return kernel.compute(last.arguments)
 
     def arguments_for(self, kernel: LoadedKernel) -> Arguments:
-        """Arguments for a timer of the kernel: a copy of those that it was computed with, if it was."""
+        """Returns arguments for a timer of the kernel: a copy of those of its computation, if there was one."""
         last = self._last
         devices = {str(storage.device) for storage in last.arguments.storages} if last is not None else set()
         if last is None or last.launched != launch_key(kernel) or len(devices) != 1:
@@ -197,7 +197,10 @@ def launch_key(kernel: LoadedKernel) -> str:
 
 
 def draw_on(device: str) -> Draw:
-    """Draws for comparisons on a device. On a GPU each seed has one pattern, which all kernels of the process share."""
+    """Returns the source of random values for comparisons on a device.
+
+    On a GPU each seed has one pattern, which all kernels of the process share.
+    """
     return draw_normal if find_device(device).runs_on_host else partial(_draw_shared, device)
 
 
@@ -208,9 +211,9 @@ def _draw_shared(device: str, count: int, seed: int) -> torch.Tensor:
 
 
 def draw_ahead() -> None:
-    """Draws on the host what most kernels' arguments are filled with: 40 ms for each storage, once in a process.
+    """Draws on the host the values with which most kernels' arguments are filled: 40 ms per storage, once in a process.
 
-    One core does it: others compile meanwhile, and threads that share a core wait for each other.
+    It uses one core: others compile at the same time, and threads that share a core wait for each other.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -265,7 +268,7 @@ class Heuristics:
         self.kind = self._call.func.attr if isinstance(self._call.func, ast.Attribute) else ""
 
     def kernel(self, **meta: Any) -> Any:
-        """Makes the kernel again with all configs of its heuristics; ``meta`` goes into its ``inductor_meta``."""
+        """Makes the kernel again with all configs of its heuristics; ``meta`` is added to its ``inductor_meta``."""
         keywords = {str(keyword.arg): self._value(keyword.value) for keyword in self._call.keywords}
         known = keywords.get("inductor_meta") or {}
         keywords["inductor_meta"] = {**known, "force_disable_caches": True, "dynamic_scale_rblock": False, **meta}
@@ -310,7 +313,7 @@ def list_configs(heuristics: Heuristics, present: Config) -> TritonConfigs:
 
 
 def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
-    """The values of each field that can be varied, and in words the limits on them."""
+    """Returns the values of each field that can be varied, and the limits on them in words."""
     meta = kernel.inductor_meta
     warps = [1 << power for power in range(6)]
     if kind in _LAUNCH_ONLY:
@@ -369,7 +372,7 @@ def make_config(facts: Config) -> Any:
 
 
 class TritonBenchKernel(LoadedKernel):
-    """A Triton kernel, run by the harness in its file. The ``change`` to a variant holds ``config``.
+    """A Triton kernel, run by the harness in its file. The ``change`` that makes a variant holds ``config``.
 
     Args:
         module: the imported file.
@@ -470,7 +473,7 @@ def _launch_options(file: Any) -> dict[str, Any]:
 
 
 class CppBenchKernel(LoadedKernel):
-    """A C++ kernel. The ``change`` to a variant holds ``source`` and ``cpp``.
+    """A C++ kernel. The ``change`` that makes a variant holds ``source`` and ``cpp``.
 
     Args:
         recorded: the file's ``RECORDED``.

@@ -23,13 +23,13 @@ Found = TypeVar("Found", ComparedSteps, TriedVariants)
 
 
 class AlternatingSteps(ABC, Generic[Found]):
-    """A measurement of one process; it stands in the place of ``step_measurement.Measurement``.
+    """A measurement of one process, which replaces ``step_measurement.Measurement``.
 
     Args:
         folder: the folder of the capture.
         graphs: the graphs of the process.
-        found: what is found, at its begin.
-        suffix: what ends the name of its file, after the process's id.
+        found: the message that holds what is found, as it is at the begin.
+        suffix: the end of the name of its file, after the process's id.
     """
 
     def __init__(self, folder: Path, graphs: CalledGraphs, found: Found, suffix: str) -> None:
@@ -54,45 +54,45 @@ class AlternatingSteps(ABC, Generic[Found]):
 
     @abstractmethod
     def _make_plan(self, begin: int) -> StepPlan:
-        """The plan of what begins at a boundary; the program has settled."""
+        """Makes the plan of the steps from this boundary on; the program has settled."""
 
     @abstractmethod
     def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
-        """The work at the boundary where step ``place`` of the plan begins."""
+        """Does the work at the boundary where step ``place`` of the plan begins."""
 
     def _may_settle(self) -> bool:
         """Whether the plan can be made once the program is quiet."""
         return True
 
     def _is_void(self, noisy: bool) -> bool:
-        """Whether all begins again because of what was compiled."""
+        """Whether the measurement has to begin again because of what was compiled."""
         return False
 
     def note_compiler(self) -> None:
-        """Nothing is to be noted: the first step is not measured."""
+        """Does nothing: the first step is not measured."""
 
     def note_compilation(self) -> None:
-        """Nothing is to be noted, either."""
+        """Does nothing: the first step is not measured."""
 
     def note_pattern(self) -> None:
-        """The steps settle as any others."""
+        """Does nothing: the steps settle as any others."""
 
     def leave_child(self) -> None:
         """Does nothing: no thread is lost in a forked child."""
 
     def give_way(self) -> None:
-        """Steps under the program's own profiler do not count anyway."""
+        """Does nothing: steps under the program's own profiler are not counted anyway."""
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
         """Calls a graph while :attr:`is_recording`."""
         return original(compiled, inputs)
 
     def pass_within_window(self, number: int, arrived_s: float) -> bool:
-        """Something is done at each boundary."""
+        """Returns ``False``: there is work at each boundary."""
         return False
 
     def restart(self) -> None:
-        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+        """Forgets the boundaries, because from now on events of another kind are the boundaries."""
         self._forget()
         self._plan, self._quiet = None, -1
         if self._coordinator.decides:
@@ -119,7 +119,7 @@ class AlternatingSteps(ABC, Generic[Found]):
             self._go_on(number - self._plan.begin, number, arrived_s, noisy=noisy)
 
     def _settle(self, number: int, noisy: bool) -> None:
-        """Counts quiet steps, and takes the plan once there is one."""
+        """Counts the steps without compilation, and makes the plan once there is one."""
         self._quiet = self._quiet + 1 if self._may_settle() and not noisy else 0
         if self.is_complete:
             return
@@ -131,7 +131,7 @@ class AlternatingSteps(ABC, Generic[Found]):
             self._plan = plan
 
     def _save(self, found: Found) -> None:
-        """Writes what is found, over an earlier file; a reader sees the old one or the new one whole."""
+        """Writes what is found, over an earlier file. A reader sees either the whole old file or the whole new one."""
         self.found = found
         temporary = self._path.with_suffix(".part")
         temporary.write_text(json.dumps(codec.encode(found)), encoding="utf-8")

@@ -19,7 +19,8 @@ from ..upstream import observing as upstream
 
 
 Key = tuple[int, int]
-"""The number of a compiled graph, and the address of its first parameter, by which calls of one graph differ."""
+"""A call: the number of the compiled graph, and the address of its first parameter, which tells calls of one graph
+apart."""
 
 Cycle = tuple[Key, ...]
 """The calls that repeat."""
@@ -38,7 +39,7 @@ SHORT_RUNS = 3
 pattern."""
 
 ODD_CALLS, ODD_CYCLES = 64, 4
-"""The number of other calls, and of lengths of the cycle, after which a cycle that does not go on is given up."""
+"""A cycle is given up after this many other calls, and after this many times its length, if it does not go on."""
 
 OUTER_S = 2.0
 """The longest iteration of the loop around a cycle that counts as a step. If it takes longer, its cycles are the
@@ -54,26 +55,26 @@ class LongerLoop:
     most: int = 0  # the numbers of repetitions after which they came
 
     def add(self, repetitions: int) -> None:
-        """Notes that other calls came after so many repetitions."""
+        """Notes that other calls came after this number of repetitions."""
         self.least = min(self.least, repetitions) if self.times else repetitions
         self.most = max(self.most, repetitions)
         self.times += 1
 
 
 class Recent:
-    """What came last, in which a period is searched: ever more seldom as long as there is none."""
+    """The last calls, in which a period is searched for. While there is none, the searches become ever rarer."""
 
     def __init__(self) -> None:
         self.keys: list[Any] = []
         self._next_search = REPEATS
 
     def add(self, key: Any) -> bool:
-        """Adds a key. Returns whether a period is to be searched now."""
+        """Adds a key. Returns whether to search for a period now."""
         self.keys.append(key)
         return len(self.keys) >= self._next_search
 
     def search(self) -> int | None:
-        """The period of the last keys."""
+        """Returns the period of the last keys."""
         del self.keys[:-REMEMBERED]
         period = find_period(self.keys)
         if period is None:
@@ -81,16 +82,18 @@ class Recent:
         return period
 
     def clear(self) -> None:
-        """Begins the search anew."""
+        """Forgets the keys, and begins the search again."""
         self.keys.clear()
         self._next_search = REPEATS
 
 
 class OuterLoop:
-    """The loop around a cycle, which repeats: runs of the cycle, however long, and other calls, each a cycle of one.
+    """The loop around a cycle.
+
+    It repeats runs of the cycle of any length, and other calls, each of which counts as a cycle.
 
     Args:
-        age: for each call the number of others that the program made before it for the first time.
+        age: the order in which the program made each call for the first time.
     """
 
     def __init__(self, age: Mapping[Key, int]) -> None:
@@ -108,13 +111,13 @@ class OuterLoop:
         self._place = 0
 
     def forget(self) -> None:
-        """Begins the search anew."""
+        """Forgets the loop, and begins the search again."""
         self.is_found, self._loop = False, ()
         self._recent.clear()
         self._times_s.clear()
 
     def note(self, cycle: Cycle) -> bool:
-        """Notes what the program does next. Returns whether an iteration begins with it."""
+        """Notes the next cycle or other call. Returns whether an iteration begins with it."""
         if self.is_found:
             return self._follow(cycle)
         self._times_s.append(time.perf_counter())
@@ -133,7 +136,7 @@ class OuterLoop:
         self._place = (period - start) % period
 
     def _follow(self, cycle: Cycle) -> bool:
-        """An iteration begins with the loop's first cycle, also after others that are not the loop's."""
+        """Whether an iteration begins: with the loop's first cycle, even after calls that are not the loop's."""
         fits = cycle == self._loop[self._place]
         self.is_odd |= not fits
         if cycle == self._loop[0]:
@@ -199,19 +202,22 @@ class Pattern:
         return self.is_found and not self._others and self._place == 0
 
     def take_odd(self, *, outer: bool) -> bool:
-        """Whether other calls came since the last time that this was asked: in a cycle, or in the loop around it."""
+        """Whether other calls came since the last question: in a cycle or, with ``outer``, in the loop around it."""
         one = self.outer if outer else self
         odd, one.is_odd = one.is_odd, False
         return odd
 
     def forget(self) -> None:
-        """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
+        """Begins the search again: the calls until now compiled something, or contradicted the cycle."""
         self._recent.clear()
         self.is_found, self._cycle, self._others, self._short_runs = False, (), 0, 0
         self.outer.forget()
 
     def call(self, number: int, address: int) -> int | None:
-        """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
+        """Notes a call before it is made.
+
+        Returns the number of the cycle that begins with it; ``None`` if none does.
+        """
         key = (number, 0 if self._numbers_only else address)
         self._calls += 1
         self.begins_outer = False
@@ -230,7 +236,10 @@ class Pattern:
         return None
 
     def _call_other(self, key: Key) -> int | None:
-        """A call that is not the cycle's next one: the cycle is interrupted, or begins again after other calls."""
+        """Notes a call that is not the cycle's next one.
+
+        It interrupts the cycle, or begins the cycle again after other calls.
+        """
         if not self._others:
             self._interrupt()
         if self._short_runs >= SHORT_RUNS and not self.outer.is_found:
@@ -292,7 +301,7 @@ class Pattern:
 
 
 def _find_first(keys: Sequence[Key], first_seen: Mapping[Key, int]) -> int:
-    """The place of the call at which the program began to repeat these calls."""
+    """Returns the place of the call at which the program began to repeat these calls."""
     ages = [first_seen.get(key, REMEMBERED) for key in keys]
     return min(range(len(keys)), key=lambda place: ages[place:] + ages[:place])
 
@@ -330,8 +339,8 @@ def find_length_of_run(keys: Sequence[Key], period: int) -> int:
 PRIORITY = {"": 0, PATTERN: 1, OPTIMIZER_STEPS: 2, MARKS: 3}
 
 PATIENCE = 64
-"""After this many events of another origin without one of the anchor, the other origin becomes the anchor. It is far
-above the number of steps that one optimizer makes between two of another."""
+"""After this many events of another origin without one of the anchor, the other origin becomes the anchor. This is far
+above the number of steps that one optimizer makes between two steps of another."""
 
 OUTER_PATIENCE = 10_000
 """Cycles without an iteration of the loop around them, after which the cycles are the steps again."""
@@ -370,12 +379,12 @@ class Boundaries:
 
     @property
     def loop(self) -> LongerLoop | None:
-        """The loop that a step is a part of, if the pattern of calls tells; else ``None``."""
+        """Returns the loop that a step is a part of, if the pattern of calls shows one; else ``None``."""
         return self._pattern.loop if self.source == PATTERN and not self.is_outer else None
 
     @property
     def is_at_end(self) -> bool:
-        """Whether a step has ended whose end no event tells: all calls of a cycle were made."""
+        """Whether a step has ended whose end no event marks: all calls of a cycle were made."""
         return self.source == PATTERN and not self.is_outer and self._pattern.is_at_end
 
     @property

@@ -1,4 +1,4 @@
-"""Edited kernels of this process: finds what they replace, and puts their sources in the place of Inductor's."""
+"""Edited kernels of this process: finds the kernels that they replace, and compiles the edited sources instead."""
 
 from __future__ import annotations
 
@@ -62,20 +62,24 @@ class EditedAutotuner:
             self.tuned.run = self._run_first
 
     def _run_first(self, *arguments: Any, **keywords: Any) -> Any:
-        """The first launch of the edited kernel; later ones take no detour."""
+        """Makes the first launch of the edited kernel. Later launches do not pass here."""
         assert self._launch is not None
         self.ran = True
         if self.own is None:
             vars(self.tuned).pop("run", None)
         else:
-            # Inductor times its configs anew for each source, and a tie would be counted as the edit's difference.
+            # Inductor times its configs again for each source. If two configs are equally fast, it may choose another
+            # one, and the difference would be counted as the edit's.
             if self.keeps_config:
                 pinning.take_config(self.tuned, self.own)
             self.own.run = self._launch
         return self._launch(*arguments, **keywords)
 
     def use(self, tuned: bool) -> None:
-        """As in ``PinnedKernel``. An unchanged source is the same object of Inductor's."""
+        """Launches the edited kernel, or Inductor's, as in ``PinnedKernel``.
+
+        If the source is unchanged, both are one object.
+        """
         if self.tuned is None or self.own is None:
             return
         if tuned:
@@ -89,7 +93,7 @@ class EditedAutotuner:
 
 
 def _state_of(edited: EditedAutotuner | EditedCalls, compiled: bool, replaced: bool, event_name: str = "") -> PinState:
-    """The state of an edit: whether it compiled, and whether the program's own source runs in its place."""
+    """Returns the state of an edit: whether it compiled, and whether the program's own source runs instead of it."""
     if not compiled:
         state, reason = REFUSED, edited.reason
     elif replaced:
@@ -113,9 +117,9 @@ class EditedSources:
         return any(edit.language == language for edit in self._by_target.values())
 
     def find(self, language: str, source: str, name: str = "") -> EditPin | None:
-        """The edit of a source, whatever the kernel's name is in this program.
+        """Returns the edit of a source, whatever the kernel's name is in this program.
 
-        One that is for a source of the same name or family, and not for this source, is noted.
+        If an edit is not for this source, but for a source of the same name or family, it is noted.
         """
         if not self.holds(language):
             return None
@@ -129,7 +133,10 @@ class EditedSources:
         return found
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
-        """The states of edits whose kernels this process has with another source only, beside those that are known."""
+        """Returns the states of edits whose kernels have only other sources in this process.
+
+        States that are known are left out.
+        """
         return list_unlike_states(self._unlike.values(), known)
 
 
@@ -142,8 +149,10 @@ def describe_unlike_source(edit: EditPin, source: str) -> str:
 
 
 def list_unlike_states(unlike: Iterable[tuple[EditPin, str]], known: Iterable[PinState]) -> list[PinState]:
-    """The states of edits that fit nothing in this process but in name or kind, with the reason of each, beside those
-    that are known."""
+    """Returns the states of edits that fit a kernel of this process only in name or kind, with the reason of each.
+
+    They are added to the known states.
+    """
     placed = {state.kernel_id for state in known}
     left = [(edit, reason) for edit, reason in unlike if edit.kernel_id not in placed]
     return [PinState(edit.kernel_id, edit.name, REFUSED, reason=reason) for edit, reason in left]
@@ -152,18 +161,18 @@ def list_unlike_states(unlike: Iterable[tuple[EditPin, str]], known: Iterable[Pi
 def compile_triton(
     edit: EditPin, compile_source: pinning.CompileSource, name: str, source: str, *, compares: bool
 ) -> tuple[Any, Callable[[], EditedAutotuner]]:
-    """Compiles the edited source in the place of another.
+    """Compiles the edited source instead of the source that it replaces.
 
     Args:
         edit: the edit.
-        compile_source: compiles a source; its result may be one still to come.
+        compile_source: compiles a source; its result may be a future.
         name: the name of the kernel in this program.
         source: the source that is replaced.
-        compares: whether that one is compiled, too, for steps that are compared.
+        compares: whether the replaced source is compiled, too, for a comparison of steps.
 
     Returns:
-        The work in another process, if there is any, and what makes the kernel; it has Inductor's own source, too, if
-        the edited one does not compile.
+        The work in another process, if there is any, and a function that makes the kernel. The kernel has Inductor's
+        source, too, if the edited source does not compile.
     """
     text = make_source(edit, name, source)
     tuned, failed = attempt(lambda: compile_source(text))
@@ -179,8 +188,7 @@ def compile_triton(
 
 
 def make_source(edit: EditPin, name: str, replaced: str) -> str:
-    """The edited source of a Triton kernel for the place of another: with the name of that one, and what its caller
-    relies on.
+    """Returns an edited Triton source for the place of another: with that kernel's name, and what its caller relies on.
 
     That has the number of the device, for example, and each process of a program has its own device.
     """
@@ -196,7 +204,7 @@ def find_function(edit: EditPin) -> str:
 
 
 def attempt(compile_now: Callable[[], Any]) -> tuple[Any, str]:
-    """What a compilation returns; or ``None``, and why it failed."""
+    """Returns what a compilation returns; or ``None``, and why it failed."""
     try:
         return compile_now(), ""
     except Exception as error:  # the source may be anything
@@ -218,7 +226,7 @@ _CALLED = "inductor_bench_edit_"
 
 @dataclass(eq=False)
 class EditedFunction:
-    """A function of a module with edits in the place of some of its calls."""
+    """A function of a module in which edits replace some of the calls."""
 
     function: FunctionType
     text: str  # of the module
@@ -231,7 +239,7 @@ class EditedFunction:
         self._codes[frozenset()] = self.function.__code__
 
     def use(self, edit: EditedCalls, tuned: bool) -> None:
-        """Puts an edit in the place of its calls, or its calls back."""
+        """Replaces the calls of an edit by its kernel, or restores the calls."""
         self.active = [one for one in self.edits if (tuned if one is edit else one in self.active)]
         self.function.__code__ = self.code()
 
@@ -246,7 +254,7 @@ class EditedFunction:
 
 @dataclass(eq=False)
 class EditedCalls:
-    """An edit that replaces calls of a module, as ``PinnedKernel``."""
+    """An edit that replaces calls of a module; it can be switched like a ``PinnedKernel``."""
 
     pin: EditPin
     place: Replaced
@@ -286,7 +294,7 @@ class CallEdits:
     def put_into(self, module: ModuleType, path: str) -> list[EditedCalls]:
         """Finds the calls in a module that has just been loaded. The edits are in use from then on.
 
-        A failure costs the edits of the module, and no program.
+        A failure gives up the edits of the module, and ends no program.
         """
         try:
             return list(self._put_into(module, path))
@@ -319,7 +327,10 @@ class CallEdits:
             yield found
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
-        """The states of edits whose calls this process makes with other sizes only, beside those that are known."""
+        """Returns the states of edits whose calls this process makes only with other sizes.
+
+        States that are known are left out.
+        """
         return list_unlike_states([(edit, UNLIKE) for edit in self._unlike.values()], known)
 
 
@@ -340,7 +351,7 @@ def _find_function(module: ModuleType, name: str, line: int) -> FunctionType:
 
 
 def compile_call(edit: EditPin, owner: EditedFunction) -> Callable[..., Any]:
-    """Compiles the kernel of an edit, and gives what launches it."""
+    """Compiles the kernel of an edit, and returns a function that launches it."""
     if edit.language == CPP:
         return pinning.compile_cpp_call(edit.arguments, edit.source)
     return pinning.compile_triton_call(edit.source, find_function(edit), owner.text)

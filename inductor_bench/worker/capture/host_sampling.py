@@ -1,8 +1,8 @@
-"""Samples what the thread of the steps does, and whether the device waits for it at that moment.
+"""Samples what the thread of the steps does, and whether the device waits for that thread at the moment.
 
-A thread of its own looks at the stack of the other one about 200 times a second, in blocks of steps, in turn with
-blocks without it, which say what it costs. Nothing of the program is changed but the switch interval, while the
-sampler waits for its turn, and CUDA graphs tell when they are recorded.
+Another thread reads its stack about 200 times a second, in blocks of steps. They alternate with blocks without samples,
+whose times show the cost of sampling. The program changes in two ways: the switch interval is shorter while the sampler
+waits for its turn, and CUDA graphs report when they are recorded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..stack_tree import StackSample, StackTree
 from ..upstream.observing import call_before_captures
 from .step_recording import Moment, compute_times, wait_for
 
-# The thread that looks.
+# The thread that takes the samples.
 
 
 PERIOD_S = 0.005
@@ -44,13 +44,13 @@ COSTS = 9
 """The number of last samples whose median cost counts: the first ones cost much more."""
 
 HANDOVER_S = 15e-6
-"""Seconds that a sample costs in addition to its own time: two threads change places twice."""
+"""Seconds that a sample costs in addition to its own time, because Python changes twice between the two threads."""
 
 TURN_S = 20e-6
-"""The switch interval while the sampler waits for its turn.
+"""The switch interval in seconds while the sampler waits for its turn.
 
-Python lets a thread wait for 5 ms. So late a sample would miss shorter stretches of Python, and instead find the next
-call that releases the interpreter.
+Python lets a thread wait for 5 ms. A sample that is 5 ms late would miss shorter stretches of Python, and find the next
+call that releases the interpreter instead.
 """
 
 MOST_FRAMES = 96
@@ -78,11 +78,11 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Instants:
-    """The moments to look at. They spread evenly over the phases of a step, which repeats what the last one did.
+    """The moments at which samples are taken.
 
-    The time between two moments is the time of a step divided by a number that is badly approximated by fractions, so
-    that few moments fall on the same phase. For the same accuracy moments at random would have to be several times as
-    many.
+    They spread evenly over the phases of a step, which repeats what the last one did. The time between two moments is
+    the time of a step divided by a number that fractions approximate badly, so that few moments fall on the same phase.
+    Random moments would have to be several times as many for the same accuracy.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Instants:
         self._last_s = 0.0
 
     def spacing_s(self, step_s: float) -> float:
-        """The time between two moments, where a step takes ``step_s``."""
+        """Returns the time between two moments, if a step takes ``step_s``."""
         parts = math.floor(step_s / self.period_s - GOLDEN)
         if parts >= 1:
             return step_s / (parts + GOLDEN)
@@ -134,7 +134,7 @@ class HostSampler:
         self._thread.start()
 
     def begin_step(self, step_s: float) -> list[StackSample]:
-        """Begins a step that probably takes so long. Returns the samples since the begin of the last one."""
+        """Begins a step that probably takes ``step_s`` seconds. Returns the samples since the last step began."""
         self._step_s = max(step_s, 1e-6)
         samples, self._samples = self._samples, []
         return samples
@@ -147,20 +147,20 @@ class HostSampler:
         self._go.set()
 
     def pause(self) -> None:
-        """Ends to sample."""
+        """Stops sampling until :meth:`resume`."""
         if self._is_on:
             self._go.clear()
             self._leave_program()
 
     def _leave_program(self) -> None:
-        """Undoes what a sampled block changes."""
+        """Restores what a sampled block changes in the program."""
         self._is_on = False
         sys.setswitchinterval(self._usual_s)
         with contextlib.suppress(ValueError):
             gc.callbacks.remove(self._on_collection)
 
     def stop(self) -> None:
-        """Ends the thread, and leaves nothing behind."""
+        """Ends the thread, and removes the sampler's hooks."""
         self.forget()
         self._go.set()
         self._thread.join(1.0)
@@ -176,7 +176,7 @@ class HostSampler:
             undo()
 
     def _stop_asking_device(self) -> None:
-        """Asks the device nothing any more: a question would make the recording of a CUDA graph fail."""
+        """Stops asking the device: a question would make the recording of a CUDA graph fail."""
         with self._lock:
             self._query = None
         self._captures()
@@ -207,7 +207,7 @@ class HostSampler:
         self._instants.period_s = min(max(wanted_s, PERIOD_S), MOST_PERIOD_S)
 
     def _take_sample(self, target_s: float, now_s: float) -> None:
-        """Takes a sample; one that comes late stands for all the moments that it missed."""
+        """Takes a sample. A late sample stands for all the moments that it missed."""
         waits = self._is_waiting()
         stack = self._stack_of_the_steps()
         each_s = self._instants.spacing_s(self._step_s)
@@ -233,7 +233,7 @@ class HostSampler:
         return self._noted(stack)
 
     def _noted(self, calls: Sequence[Call]) -> tuple[int, ...]:
-        """A stack in numbers: the id of each call's code, which stays alive, and its place in it."""
+        """Converts a stack to numbers: the id of each call's code, which is kept alive, and the place in the code."""
         found: list[int] = []
         for code, place in calls:
             key = id(code)
@@ -243,7 +243,7 @@ class HostSampler:
         return tuple(found)
 
     def _is_of_backward(self, ident: int) -> bool:
-        """Whether a thread is one that Python did not start: autograd's, while the step's thread waits for it."""
+        """Whether a thread was not started by Python: it is autograd's, and the step's thread waits for it."""
         known = threading._active.get(ident)  # type: ignore[attr-defined]
         return ident != self._ident and (known is None or isinstance(known, threading._DummyThread))
 
@@ -263,21 +263,21 @@ class HostSampler:
         self.collected_s += now_s - begin_s
         stack = self._noted(list_calls_above(iter((sys._getframe(1),))))
         both = (self._collection_waits, self._is_waiting())
-        for waits in both:  # the device may run dry in between; then half of the time counts
+        for waits in both:  # the device may become idle in between; then half of the time counts
             self._samples.append(StackSample((now_s - begin_s) / 2, waits, True, stack))
 
 
 def list_calls(ident: int) -> list[Call]:
-    """The calls that a thread is in, the innermost first; none if there is no such thread."""
+    """Returns the calls that a thread is in, the innermost first; an empty list if there is no such thread."""
     now = map(operator.itemgetter(ident), iter(sys._current_frames, None))
     return list_calls_above(itertools.islice(now, 1))
 
 
 def list_calls_above(innermost: Iterable[FrameType]) -> list[Call]:
-    """The calls of the first of these frames and of those that called it.
+    """Returns the calls of the first of these frames, and of the frames that called it.
 
-    All of them are read by one call of C code. Between two lines of Python the thread might run on, and frames that are
-    gone would be read. Until Python 3.11 a garbage collection, which runs lines of Python, may begin in ``f_back``.
+    One call of C code reads all of them. Between two lines of Python the thread might run on, and frames that are gone
+    would be read. Until Python 3.11 a garbage collection, which runs lines of Python, may begin in ``f_back``.
     """
     found: list[Call] = []
     collects = COLLECTS_WITHIN and gc.isenabled()
@@ -305,7 +305,7 @@ WITHOUT_S, WITH_S = 0.1, 0.25
 """Minimum seconds of a block without the sampler, and of one with it."""
 
 WHOLE_S, LEAST_PAIRS = 5.0, 3
-"""Seconds after which the sampling ends, if there are so many pairs of blocks."""
+"""By the number of pairs of blocks that there are: the seconds after which the sampling ends."""
 
 LONGEST_S = 10.0
 """Seconds after which it ends with one pair."""
@@ -327,15 +327,16 @@ class SampledMeasurement(Protocol):
 
 
 class HostSampling:
-    """The sampling of one process. It begins at a boundary, and ends when :meth:`cross` says so, or the program does.
+    """The sampling of one process, which begins at a boundary.
 
-    An error of its own ends it, too, and is its ``problem``.
+    It ends when :meth:`cross` returns true, or with the program. An error of the sampling ends it, too, and is kept as
+    ``problem``.
 
     Args:
         begin: the boundary.
         device: the type of the device.
         step_s: the time that a step is expected to take, in seconds.
-        measurement: what is told if the program records a CUDA graph, which ends the sampling.
+        measurement: the measurement that is told if the program records a CUDA graph, which ends the sampling.
     """
 
     def __init__(self, begin: Moment, device: str, step_s: float, measurement: SampledMeasurement) -> None:
@@ -407,7 +408,7 @@ class HostSampling:
             self._started().pause()
 
     def _is_over(self, now_s: float) -> bool:
-        """Whether this was the last block, one without the sampler."""
+        """Whether the block that ended, which had no samples, was the last one."""
         took_s, pairs = now_s - self._begin_s, len(self._blocks) // 2
         enough = took_s >= WHOLE_S and pairs >= LEAST_PAIRS
         return not self._is_sampled and (enough or (took_s >= LONGEST_S and pairs >= 1))
@@ -427,12 +428,12 @@ class HostSampling:
                 yield run
 
     def forget(self) -> None:
-        """Ends it in a forked child, which does not have the thread."""
+        """Ends the sampling in a forked child, which does not have the sampler's thread."""
         if self._sampler is not None:
             self._sampler.forget()
 
     def end(self, graphs: Collection[str]) -> HostSamples | None:
-        """Ends it. Returns what was sampled in whole steps, if anything was.
+        """Ends the sampling. Returns the samples of whole steps, if there are any.
 
         Args:
             graphs: the paths of the program's compiled modules.
@@ -471,7 +472,7 @@ def _compute_step_s(begin: Moment, end: Moment) -> float:
 
 
 def _query_of(device: str) -> Callable[[], bool] | None:
-    """Asks whether the current stream of this thread has nothing to do; ``None`` for a CPU."""
+    """Returns a function that asks whether the current stream of this thread has nothing to do; ``None`` for a CPU."""
     if find_device(device).runs_on_host:
         return None
     import torch

@@ -81,7 +81,7 @@ class ProcessObserver:
         return self._without not in uncompiled.active
 
     def begin(self) -> None:
-        """Begins the observation. It imports torch's compiler; if it fails, all is as it was before."""
+        """Begins the observation, and imports torch's compiler. If it fails, it undoes all changes."""
         for name in (GRAPH_COMPILER, PROVENANCE, TRITON_KERNELS):
             import_module(name)
         variables = {
@@ -115,7 +115,10 @@ class ProcessObserver:
         return StepObserver(measure, on_done)
 
     def _until_first(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Hears the first call of a graph that was compiled before the block, of which no load tells."""
+        """Waits for the first call of a graph that was compiled before the block.
+
+        No load of a module reports such a graph.
+        """
 
         @functools.wraps(original)
         def call(compiled: Any, inputs: Any) -> Any:
@@ -129,9 +132,9 @@ class ProcessObserver:
         return call
 
     def end(self) -> str:
-        """Ends the observation, and writes what was observed. Returns what it lacks, as a sentence; empty if nothing.
+        """Ends the observation, and writes what was observed. May be called again.
 
-        May be called again.
+        Returns in a sentence what is missing; an empty text if nothing is missing.
         """
         if self._process is None or self._without is None:
             return ""
@@ -161,7 +164,7 @@ class ProcessObserver:
         return lacks
 
     def _leave(self) -> None:
-        """Undoes what was set, in reverse."""
+        """Undoes the changes of this process, the last one first."""
         self._process = None
         while self._undo:
             self._undo.pop()()

@@ -1,4 +1,4 @@
-"""Puts a mode in place of the program's own settings, by replacing ``torch.compile``, and reports what was changed."""
+"""Replaces the program's own settings by a mode, by replacing ``torch.compile``, and reports the changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ModeSetter:
     """Replaces the settings of the program's calls of ``torch.compile``.
 
     Args:
-        change: what to put in place.
+        change: the new settings.
         path: the file of the report.
     """
 
@@ -44,7 +44,7 @@ class ModeSetter:
         self._is_measured = False
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that takes the place of ``torch.compile``."""
+        """Returns the function that replaces ``torch.compile``."""
 
         @functools.wraps(original)
         def compile(model: Any = None, **keywords: Any) -> Any:
@@ -105,7 +105,10 @@ class ModeSetter:
         self.save()
 
     def note_measured(self, device: str) -> None:
-        """Notes at the end of the measurement what the program needed until then. Later calls change nothing."""
+        """Notes at the end of the measurement how long the program compiled and how much memory it used.
+
+        Later calls do nothing.
+        """
         if self._is_measured or os.getpid() != self._owner:
             return
         self._is_measured = True
@@ -141,7 +144,7 @@ def _hash_of_configs(modules: Iterable[ModuleType]) -> str:
 
 
 def read_value(text: str) -> Any:
-    """The value of an option: a Python literal, ``true``, ``false``, ``none``, or else the text itself."""
+    """Returns the value of an option: a Python literal, ``true``, ``false``, ``none``, or otherwise the text itself."""
     if text.lower() in WORDS:
         return WORDS[text.lower()]
     try:
@@ -155,7 +158,7 @@ active: list[ModeSetter] = []
 
 
 def install(torch: Any) -> None:
-    """Replaces ``torch.compile`` in the module ``torch``, which has just been imported, by the variable's settings."""
+    """Replaces ``torch.compile`` in the freshly imported module ``torch``, with the settings of the variable."""
     change = codec.decode(ModeChange, json.loads(os.environ[MODE]))
     setter = ModeSetter(change, Path(os.environ[CAPTURE_FOLDER]) / f"{os.getpid()}.mode.json")
     torch.compile = setter.wrap(torch.compile)

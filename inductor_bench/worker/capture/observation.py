@@ -65,7 +65,7 @@ class ObservedProcess:
 
     Args:
         folder: the folder of its files.
-        steps: makes the observation of the steps, with what is called when they are measured.
+        steps: makes the observation of the steps; its argument is called when they are measured.
         only_steps: whether the modules are not observed.
     """
 
@@ -110,7 +110,7 @@ class ObservedProcess:
         return self._folder / f"{os.getpid()}-{len(self._seen)}"
 
     def add_earlier(self, module: ModuleType, path: str) -> None:
-        """Adds a module that the process loaded before it was observed, whose calls nobody counted."""
+        """Adds a module that the process loaded before the observation began. Nobody counted its calls."""
         asked = replace(self._asked, live=False)
         self._seen.append(
             ObservedModule(module, path, {}, self._next_stem(), self.steps.exclude, asked, is_earlier=True)
@@ -159,7 +159,7 @@ def _make_observer(folder: Path, on_done: Callable[[], None]) -> StepObserver:
 
 
 def _choose_measurement(folder: Path) -> Callable[[CalledGraphs], StepMeasurement]:
-    """What is measured in this process: its steps, or the comparison of its steps with pins and without."""
+    """Returns what is measured in this process: its steps, or a comparison of its steps with and without pins."""
     if os.environ.get(OBSERVE) != COMPARISON:
         return partial(measure_window, folder)
     from .pin_comparison import PinComparison
@@ -195,7 +195,7 @@ class ObservedModule:
     ``exclude`` gets the time of a profile, which is not the program's.
 
     Its files are ``<stem>.json`` and ``.trace.json``, and a folder ``<stem>.values`` for recorded values. The calls of
-    one that was loaded before it was observed (``is_earlier``) are not counted.
+    a module that was loaded before the observation began (``is_earlier``) are not counted.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class ObservedModule:
         self._module.call = call  # type: ignore[attr-defined]
 
     def detach(self) -> None:
-        """Leaves the module as it was. A graph that holds the function of :meth:`attach` goes on to call it."""
+        """Restores the module. A graph that holds the function of :meth:`attach` goes on to call that function."""
         self._module.call = self._call  # type: ignore[attr-defined]
         self._observed = True
 
@@ -262,7 +262,7 @@ class ObservedModule:
         return result
 
     def _live_reason(self, inputs: list[Any]) -> str:
-        """The reason why this module must be profiled in the program; empty if its file can be profiled."""
+        """Returns why this module must be profiled in the program; empty if its file can be profiled."""
         if self._seen.cuda_graphs:
             return ""  # a profile would disturb the program's own capture and its memory pool
         if self._asked.live:
@@ -376,7 +376,10 @@ def _describe_process(path: str, stem: Path) -> Observation:
 
 
 def _is_index_like(value: Any) -> bool:
-    """Whether a value is an integer or bool tensor of several elements: zeros in its place would change the work."""
+    """Whether a value is an integer or bool tensor of several elements.
+
+    If it held zeros, the module would do other work.
+    """
     import torch
 
     if not isinstance(value, torch.Tensor) or value.numel() <= 1:
@@ -389,7 +392,7 @@ def _describe(value: Any) -> str:
 
 
 def _find_device_type(values: list[Any], source: str) -> str:
-    """The type of the device that a module runs on: that of its inputs, or of what it allocates; else the CPU."""
+    """Returns the type of a module's device: that of its inputs, or of what it allocates; else the CPU."""
     import torch
 
     kinds = {value.device.type for value in values if isinstance(value, torch.Tensor)}

@@ -16,7 +16,7 @@ from ...records.comparison import AGREES, DIFFERS, UNKNOWN, Agreement
 from ..device.runtime import DeviceRuntime
 from ..upstream.inductor import clone_input
 
-# The difference of two tensors that ought to be equal, and how much of it rounding explains.
+# The difference of two tensors that should be equal, and how large a difference rounding explains.
 
 
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 6e-2}
@@ -58,7 +58,7 @@ def find_coarsest_eps(values: Iterable[Any]) -> float:
 def are_meaningless(outputs: Iterable[Any]) -> bool:
     """Whether no real or complex tensor among outputs holds a finite number, although one has elements.
 
-    That two calls return the same then says nothing.
+    If two calls then return the same outputs, this proves nothing.
     """
     tensors = [each for each in outputs if isinstance(each, torch.Tensor) and each.numel()]
     numbers = [each for each in tensors if each.is_floating_point() or each.is_complex()]
@@ -66,9 +66,9 @@ def are_meaningless(outputs: Iterable[Any]) -> bool:
 
 
 def compute_relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The norm of the difference relative to the norm of ``other``; the share of differing whole numbers.
+    """Computes the norm of the difference relative to the norm of ``other``; for whole numbers the share that differs.
 
-    Infinite if only one of the tensors is finite at some place, or if they are not the same infinity.
+    It is infinite if only one of the tensors is finite at some place, or if their infinities differ.
     """
     one, other = one.detach(), other.detach()
     if not (other.is_floating_point() or other.is_complex()):
@@ -94,7 +94,7 @@ TF32_TOLERANCE = 1e-2
 """The relative difference that rounding explains if matrix products of float32 are computed in TF32."""
 
 MEANINGLESS = "they hold no finite number, with compilation and without; choose other inputs or weights"
-"""Why outputs that are the same say nothing."""
+"""Why equal outputs prove nothing."""
 
 Call = Callable[..., Any]
 
@@ -108,7 +108,7 @@ class OutputComparison:
         runtime: of its device.
         autocast: the context in which the function runs.
         precision: the type that autocast computes in; ``None`` for that of each output.
-        tf32: whether the compiled form may compute in TF32, and the reference does not.
+        tf32: whether the compiled form may compute in TF32. The reference does not.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class OutputComparison:
             self._error = "it draws random numbers, which compiled code draws in another order"
 
     def noting(self, compiled: Call) -> Call:
-        """The compiled form, whose first outputs are kept."""
+        """Returns the compiled form as a function that keeps its first outputs."""
 
         def call(*inputs: Any, **keywords: Any) -> Any:
             output = compiled(*inputs, **keywords)
@@ -151,7 +151,7 @@ class OutputComparison:
         return call
 
     def result(self) -> Agreement:
-        """The comparison, once the compiled form ran."""
+        """Returns the comparison, after the compiled form ran."""
         if self._error or self._outputs is None:
             return Agreement(UNKNOWN, reason=self._error or "it did not run")
         state, error, reason = self._difference(self._outputs)

@@ -1,4 +1,4 @@
-"""Runs the program's steps with Inductor's own and with the pinned configurations in turn: times and outputs.
+"""Runs the program's steps in turn with Inductor's own and with the pinned configurations; compares times and outputs.
 
 Steps alternate within one process, so that both see the same memory, clocks and data. One step is used to compare the
 outputs of every graph, then steps are timed without a profiler, then some are profiled.
@@ -36,7 +36,7 @@ from .step_measurement import PROFILER_ERRORS, describe_error, make_empty_steps
 from .step_recording import Moment, Recording, compute_times, mark_boundary, wait_for
 
 NOISE_FACTOR = 4.0
-"""Outputs may differ by this factor more than two calls of the unchanged graph."""
+"""Outputs may differ by this many times the difference of two calls of the unchanged graph."""
 
 UNREPEATABLE = 0.1
 """A tensor that differs by at least this much between two calls without the pins is not compared. cuDNN's attention
@@ -46,8 +46,8 @@ NOISE_ONLY = 0.5
 """The relative difference by which other roundings change a tensor that consists only of rounding errors."""
 
 ROUNDING_FACTOR = 10.0
-"""This tensor may differ by this factor more than other roundings change it: a wrong kernel changes it by orders of
-magnitude."""
+"""This tensor may differ by this many times the change that other roundings make: a wrong kernel changes it by orders
+of magnitude."""
 
 FLIPPED = 0.01
 """The largest share of a tensor's whole numbers that rounding may change."""
@@ -62,7 +62,8 @@ BLAME_S = 20.0
 
 Call = Callable[[Any, Any], Any]
 Run = Callable[..., list[Any]]
-"""Runs a graph with copies of its inputs, which are rounded otherwise with ``coarsest``; see ``_run_copy``."""
+"""Runs a graph with copies of its inputs; with ``coarsest`` the copies are rounded in another way; see
+``_run_copy``."""
 
 
 class OutputCheck:
@@ -82,7 +83,10 @@ class OutputCheck:
         self._seen: set[str] = set()
 
     def call(self, path: str, original: Call, compiled: Any, inputs: Any) -> Any:
-        """Calls a graph for the program without the pins, after it was compared by calls with copies of the inputs."""
+        """Calls a graph for the program without the pins.
+
+        Before that, calls with copies of the inputs compare its outputs.
+        """
         if path in self._seen:
             return original(compiled, inputs)
         self._seen.add(path)
@@ -105,7 +109,7 @@ class OutputCheck:
         return original(compiled, inputs)
 
     def _compare(self, path: str, run: Run, inputs: int) -> ComparedOutputs:
-        """Runs a graph without the pins twice and with them, and drops the kernels that change its outputs."""
+        """Runs a graph twice without the pins and once with them, and drops the kernels that change its outputs."""
         own, again = run(), run()
         rounding = Rounding(run, own)
 
@@ -137,11 +141,12 @@ class OutputCheck:
             alone = compare(kernel, edited=_is_edited(kernel))
             if not alone.is_equal:
                 self._drop(kernel, alone)
-        # No edit that is left differs by itself; together with configs they may differ by as much as configs may.
+        # No remaining edit alone changes the outputs. Together with configs, edits may change them by as much as
+        # configs may.
         return compare(self._pinned, edited=False) if self.dropped or edits else found
 
     def _drop(self, kernel: PinnedKernel, alone: ComparedOutputs) -> None:
-        """Drops a kernel, also where other graphs launch it; ``alone`` is the outcome with this pin only."""
+        """Drops a kernel in all graphs that launch it; ``alone`` is the outcome with only this pin."""
         dropped = kernel.state().kernel_id
         by = f"by {alone.difference:.1e} of a tensor's norm, and up to {alone.tolerance:.1e} is rounding"
         self.changes[dropped] = alone.reason or (by if math.isfinite(alone.difference) else "beyond any number")
@@ -162,14 +167,14 @@ def _explain_not_compared(inputs: Iterable[Any]) -> str:
 
 
 class Rounding:
-    """How far the outputs of a graph move if its inputs are rounded otherwise, once that is asked.
+    """How much the outputs of a graph change if its inputs are rounded in another way.
 
-    The mean of a batch norm's centred input is nothing but rounding errors: in a step of mixnet_l, other configs moved
-    such means by 1.3 of their norm.
+    It is computed when it is first asked for. The mean of a batch norm's centred input consists only of rounding
+    errors: in a step of mixnet_l, other configs changed such means by 1.3 times their norm.
 
     Args:
         run: runs the graph.
-        own: what it read and returned.
+        own: what the graph read and returned.
         alike: the places of values whose sizes can be compared: gradients for the same outputs.
     """
 
@@ -178,7 +183,7 @@ class Rounding:
         self._moved: Sequence[float] | None = None
 
     def explains(self, place: int, difference: float, *, whole: bool) -> bool:
-        """Whether the difference of a tensor is no larger than what rounding makes.
+        """Whether rounding alone makes a difference as large as that of the tensor.
 
         Args:
             place: the place of the tensor.
@@ -228,7 +233,7 @@ def _compute_move(one: Any, other: Any) -> float:
 
 
 def _find_coarsest_eps(values: Iterable[Any]) -> float:
-    """As ``find_coarsest_eps``, and at least that of TF32 or bfloat16 if the device may compute products in it."""
+    """Calls ``find_coarsest_eps``; returns at least the value of TF32 or bfloat16 if products may be computed in it."""
     known = list(values)
     floats = [value for value in known if isinstance(value, torch.Tensor) and value.is_floating_point()]
     backends: Any = torch.backends
@@ -243,7 +248,7 @@ def _find_coarsest_eps(values: Iterable[Any]) -> float:
 def _run_copy(
     original: Call, compiled: Any, inputs: Sequence[Any], runtime: DeviceRuntime, *, coarsest: float | None = None
 ) -> list[Any]:
-    """Calls a graph with copies of its inputs; returns them and the results. The random state stays as it is."""
+    """Calls a graph with copies of its inputs; returns the copies and the results. The random state stays as it is."""
     copies = [clone_input(value) for value in inputs]
     with torch.no_grad(), runtime.preserve_random_state():
         if coarsest is not None:
@@ -254,10 +259,11 @@ def _run_copy(
 
 
 def round_otherwise(value: Any, coarsest: float) -> None:
-    """Makes half of a tensor's real numbers, at random, smaller by a unit of their last bit.
+    """Reduces a random half of a tensor's floating-point elements by one unit in the last place.
 
-    Tensors of several dimensions, which autocast and TF32 convert, change by a unit of the coarsest type of the graph.
-    No element grows, so that what indexes or is a share stays in its range. Other values stay as they are.
+    For tensors with two or more dimensions, which autocast and TF32 convert, the unit is that of the graph's least
+    precise type. Elements only become smaller, so that indices and shares stay in their range. Other values stay as
+    they are.
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.itemsize == 1:
         return
@@ -278,14 +284,14 @@ def find_worst_tensor(
     rounding: Rounding,
     tolerances: Callable[[torch.dtype], float] = find_tolerance,
 ) -> tuple[ComparedOutputs, int]:
-    """The worst tensor, by its difference relative to its tolerance, and its place.
+    """Returns the worst tensor, by its difference relative to its tolerance, and its place.
 
     Args:
         path: the path of the graph.
         tuned: what the graph reads and returns with a change.
-        again: the same without, of each further run.
-        own: the same of the first run without.
-        rounding: what other roundings make of the same inputs.
+        again: the same without the change, of each further run.
+        own: the same without the change, of the first run.
+        rounding: how much other roundings of the same inputs change the outputs.
         tolerances: the difference that is tolerated by element type.
     """
     worst, tensors, unrepeatable, rounded, where = ComparedOutputs(path), 0, 0, 0, 0
@@ -319,7 +325,7 @@ def _compute_difference(one: Any, reference: torch.Tensor) -> float:
 
 
 WARM_UP = 4
-"""Steps that alternate before the timed ones: a configuration is loaded by its first launch."""
+"""The number of alternating steps before the timed ones: the first launch of a configuration loads it."""
 
 TIMED_COUNTS = (24, 120)
 """Minimum and maximum number of timed steps. A verdict needs 9 pairs; see ``analysis.statistics``."""
@@ -396,7 +402,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         self.is_recording = False
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
-        """Calls a graph, and compares its outputs in the step for that."""
+        """Calls a graph. In the step for the comparison of outputs, it compares them."""
         if self._check is None:
             with open_profiler_range(f"{GRAPH_CALL}{number}"):
                 return original(compiled, inputs)
@@ -446,7 +452,10 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
     # The times
 
     def _time(self, place: int, number: int, arrived_s: float) -> None:
-        """Ends the step before and begins the next one; the change between them belongs to neither."""
+        """Ends the step before and begins the next one.
+
+        The change of the pins between two steps belongs to neither of them.
+        """
         if self._moment is not None:
             end = self._clock.read(number, arrived_s)
             self._samples.append(_Sample(self._tuned, self._moment, end))
@@ -523,7 +532,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         self._write(state)
 
     def give_way(self) -> None:
-        """Ends the profile that runs, because the program begins one of its own."""
+        """Ends the profile that is running, because the program begins one of its own."""
         self._give_up_recording()
 
     def _give_up_recording(self) -> None:
@@ -534,13 +543,13 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
             self.is_ours = False
 
     def fail(self, error: BaseException) -> None:
-        """Ends the comparison because of an error of its own."""
+        """Ends the comparison because of an error in the comparison itself."""
         self._use(False)
         self.found = replace(self.found, error=describe_error(error))
         self._write(FAILED)
 
     def finish(self, boundaries: Boundaries) -> None:
-        """Ends the comparison with the program; the steps that were timed until then are kept."""
+        """Ends the comparison with the program. The steps that were timed until then are kept."""
         if self._graphs.records or boundaries.source:
             self._give_up_recording()
             self._complete(self.found.state)

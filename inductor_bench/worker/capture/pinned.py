@@ -36,7 +36,7 @@ from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
 from .edited_kernels import NOT_RUN, OWN_SOURCE, CallEdits, EditedSources, attempt, compile_triton
 
-# The pinned kernels of this process: what each would launch by itself, and what its pin launches.
+# The pinned kernels of this process: what each launches without its pin, and with it.
 
 
 class PinnedKernel(Protocol):
@@ -45,7 +45,7 @@ class PinnedKernel(Protocol):
     pin: Any  # its pin
 
     def use(self, tuned: bool) -> None:
-        """Launches the pinned configuration from now on, or Inductor's own."""
+        """Launches from now on the pinned configuration, or Inductor's own."""
 
     def state(self) -> PinState:
         """What the kernel launches now."""
@@ -126,16 +126,16 @@ class PinnedCppKernel:
 
 # The pinned library calls of this process: Inductor takes the choices of their pins when it lowers a graph.
 #
-# What was taken stands as a comment in the generated code, so that code from Inductor's caches tells it, too. A failure
-# costs pins, and no program: a call that cannot be lowered with its pin is lowered without, and a graph that does not
-# compile with pins is compiled once more without.
+# A comment in the generated code names the choice that was taken, so that code from Inductor's caches tells it, too. A
+# failure ends no program: a call that cannot be lowered with its pin is lowered without it, and a graph that does not
+# compile with pins is compiled once more without them.
 
 
 CONVOLUTION = "aten.convolution"
 
 
 class _UnpinnedError(Exception):
-    """The call has no pin, or its choice cannot be taken; the message says why."""
+    """The call has no pin, or the choice of its pin cannot be taken; the message says why."""
 
 
 class _UnlistedError(_UnpinnedError):
@@ -166,11 +166,11 @@ class PinnedCalls:
         pinning.adjust_compilation(compile_fx, self._compile)
 
     def watch(self, codecache: ModuleType) -> None:
-        """Reads what was taken in each module that the process loads; ``codecache`` is torch's module."""
+        """Reads in each module that the process loads which choices were taken; ``codecache`` is torch's module."""
         inductor.watch_compiled_modules(codecache, lambda module, path, constants: self._read(path))
 
     def states(self) -> tuple[PinState, ...]:
-        """What became of the pins of the calls in the graphs that the process has compiled or loaded."""
+        """Returns the states of the pins of the calls in the graphs that the process has compiled or loaded."""
         return tuple(self._states.values())
 
     def _compile(self, graph_module: Any, compile_graph: Callable[[], Any]) -> Any:
@@ -257,11 +257,11 @@ class PinnedCalls:
 
 
 class _ChosenCall:
-    """One call that is being lowered with a choice of ours.
+    """One call that is being lowered with the choice of a pin.
 
     Attributes:
-        pins: those for the call, once its choices are listed; the first one's is taken.
-        only: the only one for a call of these sizes, if there is one.
+        pins: the pins for the call, after its choices are listed; the choice of the first pin is taken.
+        only: the pin for a call of these sizes, if there is exactly one.
     """
 
     def __init__(self, near: Sequence[LibraryPin]) -> None:
@@ -271,7 +271,10 @@ class _ChosenCall:
         self._is_chosen = False
 
     def lower(self, original: Callable[[], Any]) -> Any:
-        """Lowers the call; lists all of Inductor's choices only where the usual ones lack that of the pin."""
+        """Lowers the call.
+
+        All of Inductor's choices are listed only if the usual choices do not include that of the pin.
+        """
         if not self._near:
             raise _UnpinnedError
         try:
@@ -284,7 +287,7 @@ class _ChosenCall:
             return original()
 
     def _choose(self, callers: list[Any]) -> list[Any]:
-        """The choice of the pin whose inputs lie in memory as those of the call."""
+        """Returns the choice of the pin whose inputs have the same memory layouts as those of the call."""
         if self._is_chosen:  # of a part of the choice
             return callers[:1]
         if not callers:
@@ -305,7 +308,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _find_near(pins: Iterable[LibraryPin], call: pinning.LoweredCall) -> list[LibraryPin]:
-    """The pins of an operator for a call of these sizes and settings, however its inputs lie in memory."""
+    """Returns the pins of an operator for a call of these sizes and settings, with any memory layouts of its inputs."""
     sizes = pinning.list_sizes(list_factors(call.operator, call.tensors))
     near = [pin for pin in pins if [(one.dtype, one.shape) for one in pin.inputs] == sizes]
     if not near:
@@ -315,13 +318,13 @@ def _find_near(pins: Iterable[LibraryPin], call: pinning.LoweredCall) -> list[Li
 
 
 def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
-    """Whether a call's inputs lie in memory as a pin's."""
+    """Whether a call's inputs have the memory layouts of a pin."""
     if pin.operator == CONVOLUTION and len(layouts[0].shape) != len(pin.inputs[0].shape):
         return layouts[0].stride[-1] == pin.inputs[0].stride[1] == 1
     return tuple(list_factors(pin.operator, layouts)) == pin.inputs
 
 
-# The pins of this process: reads them, puts them into kernels as these are made, and writes what became of them.
+# The pins of this process: reads them, puts them into kernels when these are made, and writes their states.
 
 
 PIN = "inductor_bench_pin"
@@ -376,7 +379,8 @@ class PinnedKernels:
     def adjust_calls(self, codecache: ModuleType) -> None:
         """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported.
 
-        The choice stands in the code that Inductor caches, which is kept apart first; ``codecache`` is torch's module.
+        The code that Inductor caches contains the choice, so this code gets cache entries of its own first;
+        ``codecache`` is torch's module.
         """
         if self.pins.library_pins and not self.refusal:
             self.adjust_caches(codecache)
@@ -388,9 +392,9 @@ class PinnedKernels:
             self._calls.adjust_compilation(compile_fx)
 
     def adjust_caches(self, codecache: ModuleType) -> None:
-        """Keeps code with these pins apart in Inductor's caches, once; ``codecache`` is torch's module.
+        """Gives code with these pins entries of its own in Inductor's caches, once; ``codecache`` is torch's module.
 
-        What became of library calls is read in each module that the process loads from then on. An edit changes no
+        From then on each module that the process loads is read for the states of library calls. An edit changes no
         generated code, whose kernels are compiled from their sources each time.
         """
         if self.refusal or not self.pins.configs or self._has_own_caches:
@@ -420,7 +424,7 @@ class PinnedKernels:
     # Triton kernels
 
     def _add_pin(self, autotuner: Any) -> None:
-        """Adds the pin to the configurations of a new kernel, or puts it in their place."""
+        """Adds the pin to the configurations of a new kernel, or replaces them by it."""
         if not autotuner.configs or getattr(autotuner.fn, "src", None) is None:
             return
         place = self._places.get(pinning.make_kernel_key(autotuner))
@@ -460,7 +464,7 @@ class PinnedKernels:
         return found[0] if found else None
 
     def _find_launcher(self, autotuner: Any, pin: TritonPin, taken: Any) -> tuple[Any, str]:
-        """The launcher of a pin, and the reason if there is none."""
+        """Returns the launcher of a pin, or the reason why there is none."""
         try:
             if taken is not None:
                 launcher = pinning.make_launcher(autotuner, taken)
@@ -502,7 +506,7 @@ class PinnedKernels:
         return pinning.later(place)
 
     def _place_cpp(self, pin: CppPin | EditPin, function: Any, own: Any, reason: str) -> Any:
-        """What a module calls: Inductor's own kernel where the pin does not compile, for the ``reason``."""
+        """Returns what a module calls: Inductor's own kernel if the pin does not compile, with the ``reason``."""
         kernel = PinnedCppKernel(pin, function, pinning.find_result(own) if own is not None else None, reason)
         self.kernels.append(kernel)
         return kernel if self.compares or isinstance(pin, EditPin) else kernel.current
@@ -522,7 +526,7 @@ def _find_refusal(pins: Pins) -> str:
 
 @functools.cache
 def make_pinned_kernels() -> PinnedKernels:
-    """The pinned kernels of this process, by the file that the environment names."""
+    """Returns the pinned kernels of this process, from the file that the environment names."""
     pinned = PinnedKernels(codec.decode(Pins, read_json(Path(os.environ[PINS]))))
     owner = os.getpid()
 
@@ -535,7 +539,7 @@ def make_pinned_kernels() -> PinnedKernels:
 
 
 def try_pinning(adjust: Callable[[PinnedKernels], None]) -> None:
-    """Adjusts the kernels of this process. A failure costs the pins, and no program."""
+    """Adjusts the kernels of this process. A failure only leaves the pins out, and does not end the program."""
     try:
         adjust(make_pinned_kernels())
     except Exception:  # another version of Inductor may fail in any way

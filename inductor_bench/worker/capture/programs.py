@@ -76,13 +76,13 @@ def cross_entropy(labels: torch.Tensor) -> Loss:
 
 
 def unknown(library: str, name: str, known: Iterable[str]) -> InductorBenchError:
-    """The error of a name that the library does not have, with near names."""
+    """Returns the error for a name that the library does not have, with similar names."""
     near = ", ".join(difflib.get_close_matches(name, list(known), n=5))
     return InductorBenchError(f"{library} has no model {name}", f"near names: {near}" if near else "")
 
 
 def library(kind: str, module: str = "") -> Any:
-    """A library of models, by its kind in ``records.request_fields``, or a module of it.
+    """Imports a library of models, by its kind in ``records.request_fields``, or a module of it.
 
     Raises:
         InductorBenchError: the library is not installed, or its import fails.
@@ -99,7 +99,7 @@ def library(kind: str, module: str = "") -> Any:
 
 
 def broken(kind: str, error: BaseException) -> InductorBenchError:
-    """The error of a library that is installed and fails to load; what it says about the cause leads to the hint."""
+    """Returns the error for a library that is installed but fails to load. The library's message decides the hint."""
     while error.__cause__ is not None:
         error = error.__cause__
     first = (str(error).splitlines() or [""])[0]
@@ -281,7 +281,8 @@ COMPARED_S = 120.0
 """Maximum seconds for a comparison of steps with and without pins. A process with variants runs until all are timed."""
 
 LEARNING_RATE = 1e-6
-"""The learning rate: so small that the weights and all numbers stay about the same over thousands of steps."""
+"""The learning rate. It is small enough that the weights and all numbers stay about the same over thousands of
+steps."""
 
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 """Environment variable: set where downloads are forbidden."""
@@ -368,7 +369,7 @@ def _compare(
     autocast: AbstractContextManager[Any],
     request: BreakdownRequest,
 ) -> OutputComparison | None:
-    """Runs the function without compilation if its outputs are compared; otherwise ``None``."""
+    """Runs the function without compilation if its outputs are to be compared; otherwise returns ``None``."""
     change = next((setter.change for setter in mode_setter.active if setter.change.compares), None)
     if change is None:
         return None

@@ -36,7 +36,7 @@ class StepPlan:
 
 
 class StepCoordinator:
-    """The plan of a process, which it alone decides and follows."""
+    """The plan of a process that decides and follows it alone."""
 
     decides = True
     lead = 0
@@ -151,8 +151,8 @@ class Schedule:
     """The state of an observation: ``state`` as in ``records.evidence``.
 
     The steps are profiled as soon as compilation has settled, so that a program of few steps has a profile, and the
-    window follows. The window comes first if the user chose its first step, or if the profiler leaves something behind
-    that slows the steps after it: :meth:`time_first`.
+    window follows. The window comes first if the user chose its first step, or if the profiler slows the steps after
+    the profile: :meth:`time_first`.
     """
 
     def __init__(self, limits: WindowLimits, coordinator: StepCoordinator) -> None:
@@ -178,23 +178,23 @@ class Schedule:
         return self._profile
 
     def lengthen(self) -> None:
-        """The window is that of an accelerator, unless the user or a comparison chose another.
+        """Uses the window of an accelerator, unless the user or a comparison chose another.
 
-        If the host is sampled after it, the steps between the samples make it longer.
+        If the host is sampled after the window, the steps between the samples make it longer.
         """
         if not self._limits.samples and (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S):
             self._limits = replace(self._limits, most_steps=LONG_WINDOW_STEPS, window_s=LONG_WINDOW_S)
 
     def time_first(self) -> None:
-        """The window comes before the profile."""
+        """Puts the window before the profile."""
         self._times_first = True
 
     def note_quiet_steps(self) -> None:
-        """The first boundary comes after quiet steps, which no boundary counted."""
+        """Notes that steps without compilation, which no boundary counted, came before the first boundary."""
         self._quiet = max(self._quiet, 0)
 
     def restart(self) -> None:
-        """Forgets what was measured: other events are the boundaries from now on, or the program compiled."""
+        """Forgets what was measured, because other events are the boundaries from now on, or the program compiled."""
         self.state, self._quiet, self._profile = WAITING, -1, None
         self._least_end, self._most_end = 0, 0
         self._is_profiled = not self._limits.profiles
@@ -202,13 +202,13 @@ class Schedule:
             self._coordinator.decide(StepPlan())
 
     def postpone(self) -> None:
-        """The profile cannot go on because the program's own profiler began: it is planned anew."""
+        """Plans the profile again, because the program's own profiler began."""
         self._profile = None
         if self._coordinator.decides:
             self._coordinator.decide(replace(self._coordinator.read(), profile=None))
 
     def skip_profile(self) -> bool:
-        """The profiler cannot record. Returns whether the window is still to come."""
+        """Leaves the profile out, because the profiler cannot record. Returns whether the window is still to come."""
         self._is_profiled = True
         return not self._times_first
 
@@ -297,7 +297,7 @@ class Schedule:
         return plan.profile != self._profile and (plan.profile is None or plan.profile > (self._profile or 0))
 
     def _has_ended(self, number: int, now_s: float) -> bool:
-        """Whether the window ends here. Ranks agree on its end only if a profile follows."""
+        """Whether the window ends here. Ranks agree on the end of the window only if a profile follows."""
         if not self._times_first:
             return not self.is_within_window(number, now_s)
         plan = self._coordinator.read()
@@ -356,7 +356,7 @@ class Schedule:
         return [Action.PREPARE] if self._warm_up else [Action.PREPARE, Action.RECORD]
 
     def _profiled_steps(self) -> int:
-        """The wanted steps and one more: work from before the profile may run in the first one."""
+        """Returns the wanted number of steps and one more: work from before the profile may run in the first step."""
         least, most = PROFILED_STEPS
         by_time = math.ceil(PROFILED_S / max(self.step_s, 1e-6))
         return 1 + (self._limits.steps or min(most, max(least, by_time)))

@@ -35,7 +35,7 @@ Then = Callable[[ModuleType], None]
 
 
 def install() -> None:
-    """Waits for the import of torch's compiler, and leaves word that Python ran."""
+    """Waits for the import of torch's compiler, and leaves a note that Python ran."""
     folder = os.environ.get(CAPTURE_FOLDER)
     if not folder:
         return
@@ -163,7 +163,7 @@ def _retry_without_pins(compile_fx: ModuleType) -> None:
 
 
 class _AfterImport:
-    """A finder that calls a function after the import of each of these modules, which other finders find."""
+    """A finder that calls a function after the import of each of these modules. Other finders find the modules."""
 
     def __init__(self, waiting: dict[str, Then]) -> None:
         self._waiting = waiting

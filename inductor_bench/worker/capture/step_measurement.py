@@ -54,7 +54,7 @@ ENDED_IN_PROFILE = "the program ended while its steps were profiled: fewer of th
 
 
 def around(loop: LongerLoop | None) -> tuple[str, ...]:
-    """The note on steps that are a part of a longer loop; none without such a loop."""
+    """Returns the note on steps that are a part of a longer loop; ``None`` without such a loop."""
     if loop is None:
         return ()
     numbers = f"{loop.least}" if loop.least == loop.most else f"{loop.least} to {loop.most}"
@@ -68,7 +68,7 @@ def around(loop: LongerLoop | None) -> tuple[str, ...]:
 def explain_unprofiled(
     state: str, steps: int, last_noisy: int, *, other_profiler: bool, loop: LongerLoop | None = None
 ) -> str:
-    """Why a program ended before its steps were profiled, and what would help.
+    """Explains why a program ended before its steps were profiled, and what would help.
 
     Args:
         state: the state of the observation.
@@ -95,25 +95,25 @@ def explain_unprofiled(
 
 
 def make_empty_steps() -> ObservedSteps:
-    """The observation of this process at its begin."""
+    """Returns the observation of this process as it is at its begin."""
     return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=find_number("RANK"))
 
 
 def write_steps(path: Path, found: ObservedSteps) -> None:
-    """Writes the file of a process, over an earlier one; a reader sees the old one or the new one whole."""
+    """Writes the file of a process, over an earlier one. A reader sees the whole old file or the whole new one."""
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(codec.encode(found)), encoding="utf-8")
     temporary.replace(path)
 
 
 def describe_error(error: BaseException) -> str:
-    """The kind of an error and the first line of its message, if it has one."""
+    """Returns the kind of an error and the first line of its message, if there is a message."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def find_number(name: str) -> int | None:
-    """The whole number that an environment variable has; ``None`` if it has none."""
+    """Returns the whole number in an environment variable; ``None`` if it holds none."""
     value = os.environ.get(name, "")
     return int(value) if value.isdigit() else None
 
@@ -129,12 +129,12 @@ PROFILER_ERRORS = (AssertionError, AttributeError, ImportError, OSError, Runtime
 
 
 class Measurement:
-    """The measured facts of one process, and the steps of their measurement."""
+    """The measured facts of one process, and the state of the measurement."""
 
     def __init__(self, folder: Path, limits: WindowLimits, graphs: CalledGraphs) -> None:
         self.is_noisy = False
         self.is_odd = False
-        """Whether the running step is not one of the measured steps, and compiles nothing."""
+        """Whether the running step has compiled nothing and is another one than the measured steps."""
         self.is_recording = False
         self.is_ours = False
         """Whether the profiler that begins or ends is the observation's own."""
@@ -193,7 +193,7 @@ class Measurement:
         self._compiled = True
 
     def restart(self) -> None:
-        """Begins anew: events of another kind are the boundaries from now on. What was measured until now is kept."""
+        """Begins again, because other events are the boundaries from now on. What was measured until now is kept."""
         self._drop_recording()
         self._end_sampling()
         self._keep_earlier()
@@ -202,7 +202,7 @@ class Measurement:
         self._boundaries_seen = 0
 
     def _keep_earlier(self) -> None:
-        """Keeps a profile and its steps until there is a profile of those that are measured from now on."""
+        """Keeps the profile and its steps until the steps that are measured from now on are profiled."""
         if self.found.trace:
             self._read_steps()
             self._earlier = self._described()
@@ -217,13 +217,13 @@ class Measurement:
         self._is_found_anew = self.is_odd = True
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
-        """Calls a graph within a range of the trace, and notes the places of its arguments where the step is noted."""
+        """Calls a graph within a range of the trace. In one step, also notes the addresses of its arguments."""
         touches = self._touches
         with open_profiler_range(f"{GRAPH_CALL}{number}"):
             return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
 
     def pass_within_window(self, number: int, arrived_s: float) -> bool:
-        """Crosses a boundary of the timed window if nothing is to be decided. Returns whether this is one."""
+        """Crosses a boundary of the timed window if there is nothing to decide. Returns whether it did so."""
         if self.is_noisy or self.is_odd or not self._schedule.is_within_window(number, arrived_s):
             return False
         if self._clock.is_capturing_cuda_graph():
@@ -240,7 +240,7 @@ class Measurement:
     def cross_boundary(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
     ) -> None:
-        """Crosses a boundary: the step of this number begins here."""
+        """Crosses the boundary at which the step of this number begins."""
         if self._clock.device != self._graphs.device and self._graphs.device:
             self._clock.use(self._graphs.device)
             self._moments = []
@@ -312,7 +312,7 @@ class Measurement:
         return noisy or (odd and self._schedule.state == PROFILING)
 
     def _is_other(self, moment: Moment) -> bool:
-        """Whether a profiled step called other graphs than the settled ones before it, which all called the same."""
+        """Whether a profiled step called other graphs than the settled steps, if these all called the same graphs."""
         self._profiled_graphs.add(moment.graphs)
         return len(self._known_graphs) == 1 and moment.graphs not in self._known_graphs
 
@@ -415,7 +415,7 @@ class Measurement:
             touches.write(self._find_touches_path)
 
     def _complete(self, state: str, moment: Moment | None = None) -> None:
-        """Ends the measurement; if the host is to be sampled, from this boundary on, once that is done."""
+        """Ends the measurement. If the host is to be sampled, the sampling begins at this boundary and comes first."""
         self._read_steps()
         self.found = replace(self.found, peak_memory_bytes=self._clock.peak_memory_bytes())
         if state == DONE and self._samples and moment is not None and len(set(self._threads)) <= 1:
@@ -424,13 +424,13 @@ class Measurement:
         self.write(state)
 
     def _sample(self, sampling: HostSampling, moment: Moment, *, other_profiler: bool) -> None:
-        """Crosses a boundary of the steps that are sampled."""
+        """Crosses a boundary while the host is sampled."""
         is_usual = moment.graphs in self._profiled_graphs and not (moment.is_odd or moment.is_disturbed)
         if sampling.cross(moment, is_usual=is_usual) or other_profiler:
             self._end_sampling()
 
     def _end_sampling(self) -> None:
-        """Keeps what was sampled. An error of the sampling costs only the samples."""
+        """Keeps the samples. If the sampling fails, only the samples are lost."""
         sampling, self._sampling = self._sampling, None
         if sampling is None:
             return
@@ -449,7 +449,7 @@ class Measurement:
             self._sampling = None
 
     def _read_steps(self) -> None:
-        """Takes the times of the settled steps before the profile and of the window, or of what there is of it."""
+        """Takes the times of the settled steps before the profile, and of the window as far as it came."""
         window = self._window or self._moments
         parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
         if not self.found.step_times_s and parts:
@@ -459,7 +459,7 @@ class Measurement:
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment], unsampled: Sequence[Sequence[Moment]] = ()) -> None:
-        """Keeps the times of the steps that call what the profiled ones call, and sums up the others.
+        """Keeps the times of the steps that call the same graphs as the profiled steps, and sums up the other steps.
 
         Args:
             windows: stretches of all steps that followed each other.
@@ -486,7 +486,7 @@ class Measurement:
         )
 
     def _abandon_profile(self, error: BaseException) -> None:
-        """Goes on without a profile if the profiler fails. A failure after the first trace costs only the stacks."""
+        """Goes on without a profile if the profiler fails. After the first trace, only the stacks are lost."""
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
         self._is_left = self._is_left or isinstance(error, OtherThreadError)
@@ -500,7 +500,7 @@ class Measurement:
             self._complete(FAILED if self.found.error else DONE)
 
     def give_way(self) -> None:
-        """Ends the profile that runs, or the sampling, because the program begins a profile of its own."""
+        """Ends the profile or the sampling that is running, because the program begins a profile of its own."""
         self._end_sampling()
         if self._recording is None and self._stacks is None:
             return
@@ -520,13 +520,13 @@ class Measurement:
             one.stop()
 
     def fail(self, error: BaseException) -> None:
-        """Ends the observation because of an error of its own."""
+        """Ends the observation because of an error in the observation itself."""
         self._end_sampling()
         self.found = replace(self.found, error=describe_error(error))
         self.write(FAILED)
 
     def finish(self, boundaries: Boundaries) -> None:
-        """Ends the observation with the program. What was timed after the last compilation is kept."""
+        """Ends the observation with the program. Steps that were timed after the last compilation are kept."""
         if self._is_left:
             end_left_profile()
         if not self._graphs.records and not boundaries.source:
@@ -554,7 +554,7 @@ class Measurement:
         self.write(state)
 
     def _end_profile(self, boundaries: Boundaries) -> None:
-        """Ends the profile that runs at the program's end, and keeps the steps that it holds."""
+        """Ends the profile that is running at the program's end, and keeps its steps."""
         self.is_ours = True
         try:
             if self._recording is not None and self.is_recording:

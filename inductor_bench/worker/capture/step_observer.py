@@ -56,7 +56,7 @@ MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
 
 
 def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
-    """The measurement that times and profiles a window of steps, within the limits that are asked for."""
+    """Returns the measurement that times and profiles a window of steps, within the requested limits."""
     asked = read_request()
     profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
     samples = profiles == "1" and asked.samples
@@ -83,7 +83,7 @@ class PatternThread:
         self._others: set[int] = set()
 
     def is_other(self) -> bool:
-        """Whether the running thread is another one; called at each call of a graph."""
+        """Whether the current thread is another one. It is called at each call of a graph."""
         ident, now_s = threading.get_native_id(), time.perf_counter()  # unlike `get_ident`, no thread has it later
         if ident == self._ident:
             self._called_s = now_s
@@ -150,12 +150,12 @@ class StepObserver:
             self._fail(error)
 
     def hear_compilations(self) -> None:
-        """Begins to hear what the program compiles; Dynamo has just been imported."""
+        """Registers for what the program compiles; Dynamo has just been imported."""
         if not self.is_done and self._unhear is None:
             self._unhear = inductor.call_on_compiling(self._compiles, lambda: None)
 
     def leave(self) -> None:
-        """Ends the observation without a result, because another one takes its place."""
+        """Ends the observation without a result, because another observation replaces it."""
         if self.is_done:
             return
         try:
@@ -191,7 +191,7 @@ class StepObserver:
         atexit.register(self.finish)
 
     def add_hooks(self) -> None:
-        """Begins to hear the program's marks, optimizers, profilers and calls of compiled graphs."""
+        """Adds hooks for the program's marks, optimizers, profilers and calls of compiled graphs."""
         self._hear_steps()
         self._undo += [
             upstream.surround_graph_calls(self._around_call),
@@ -208,17 +208,17 @@ class StepObserver:
         ]
 
     def remove_hooks(self) -> None:
-        """Undoes :meth:`add_hooks`."""
+        """Removes the hooks of :meth:`add_hooks`."""
         undo, self._undo = self._undo, []
         for one in undo:
             one()
 
     def exclude(self, time_s: float) -> None:
-        """Notes that a measurement in the program took so long, which is not the program's time."""
+        """Notes that a measurement in the program took ``time_s`` seconds, which do not count as the program's time."""
         self._measurement.excluded_s += time_s
 
     def note_change(self) -> None:
-        """Notes that the program compiled or recorded a CUDA graph: this step says nothing of the next ones."""
+        """Notes that the program compiled or recorded a CUDA graph. This step says nothing about the next ones."""
         self._measurement.is_noisy = True
         self._pattern.forget()
 
@@ -288,7 +288,7 @@ class StepObserver:
             self._fail(error)
 
     def _expects_optimizer(self) -> bool:
-        """Whether a pattern of calls may be a part of a step, as where gradients accumulate."""
+        """Whether a pattern of calls may be only a part of a step, as with gradient accumulation."""
         if self._waited_cycles >= OPTIMIZER_PATIENCE:
             return False
         if self._waited_cycles == 0 and not (self._trains() and upstream.has_optimizer()):
@@ -387,7 +387,7 @@ class StepObserver:
         self._on_done()
 
     def _leave_child(self) -> None:
-        """Leaves a forked child, in which another thread of the parent may have held the lock."""
+        """Stops observing in a forked child, in which another thread of the parent may have held the lock."""
         self._lock = threading.RLock()
         self._measurement.leave_child()
         self._detach()

@@ -1,7 +1,7 @@
-"""What is measured of steps: the times of boundaries, the profiler's trace, and where graphs' arguments lie.
+"""Records steps: the times of their boundaries, the profiler's trace, and the addresses of graphs' arguments.
 
-A boundary on the device is an event on the current stream: it lies where the work ends that was launched before, or at
-the boundary on the host if that is later. Nothing waits for the device.
+A boundary on the device is an event on the current stream: it lies where the work ends that was launched before it, or
+at the boundary on the host if that is later. Nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StepClock:
         self._is_capturing: Callable[[], bool] | None = None
 
     def use(self, device: str) -> None:
-        """Uses the clock of a device, by the type of the device."""
+        """Uses the clock of the device of this type."""
         import torch
 
         module = torch.get_device_module(device)
@@ -69,7 +69,7 @@ class StepClock:
         return self._is_capturing is not None and self._is_capturing()
 
     def peak_memory_bytes(self) -> int | None:
-        """The most that torch allocated on the device; the largest size of this process on a CPU."""
+        """Returns the largest memory that torch allocated on the device; on a CPU the largest size of this process."""
         from ..device.runtimes import find_runtime
 
         return find_runtime(self.device).peak_memory_bytes() if self.device else None
@@ -84,15 +84,15 @@ class StepClock:
 
 
 class Settling:
-    """The host's time from the first compilation on, in seconds.
+    """Measures the host's time of the compilation, from the first compilation on, in seconds.
 
-    Steps in which the program compiles nothing are no compilation, and neither is the work of the observation: a window
+    Steps in which the program compiles nothing do not count, and neither does the work of the observation: a window
     that became void, a profile that was discarded. Attributes that end in ``_s`` are seconds.
 
     Attributes:
         begin_s: the begin of the first compilation, on the clock of ``time.perf_counter``.
-        steps_s: the time in which nothing was compiled.
-        compiling_steps: the number of steps in which something was.
+        steps_s: the time of the steps in which nothing was compiled.
+        compiling_steps: the number of steps in which something was compiled.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Settling:
         self.begin_s = time.perf_counter()
 
     def restart(self) -> None:
-        """Boundaries are numbered anew from now on."""
+        """Notes that boundaries are numbered from 0 again."""
         self._number = 0
 
     def arrive(self, number: int, arrived_s: float, *, noisy: bool) -> None:
@@ -137,7 +137,7 @@ class Settling:
             self._since_s = arrived_s
 
     def settled(self, found: ObservedSteps, number: int, excluded_s: float) -> ObservedSteps:
-        """The observation with what is known where the timed window begins.
+        """Returns the observation with what is known at the begin of the timed window.
 
         Args:
             found: the observation until now.
@@ -169,9 +169,9 @@ def wait_for(moments: Sequence[Moment]) -> bool:
 
 
 def compute_times(*windows: Sequence[Moment]) -> StepTimes:
-    """The steps of windows, each between boundaries that the device has passed.
+    """Returns the steps of windows, each between two boundaries that the device has passed.
 
-    The observation's own time is left out on the host.
+    On the host the observation's own time is left out.
     """
     times = [_compute_times(window) for window in windows]
     return StepTimes(
@@ -205,7 +205,7 @@ class ClockedStep:
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """What tells it from steps that do something else."""
+        """Returns what distinguishes the step from steps that do other work."""
         return self.graphs, self.is_odd
 
 
@@ -220,7 +220,7 @@ def make_steps(window: Sequence[Moment]) -> list[ClockedStep]:
 
 
 def sum_up(steps: Sequence[ClockedStep], among: int | None = None) -> tuple[OtherSteps, ...]:
-    """The steps by what they called; ``among`` is the number of steps from which they come."""
+    """Sums up the steps by the graphs that they called; ``among`` is the number of all steps."""
     kinds: dict[int, list[float]] = {}
     for step in steps:
         kinds.setdefault(step.graphs, []).append(step.time_s)
@@ -257,7 +257,10 @@ class OtherThreadError(RuntimeError):
 
 
 class _RunningProfile:
-    """A profile that runs on a thread. The end of the thread ends it: nobody else can, and torch crashes at exit."""
+    """A profile that runs on a thread. If the thread ends, this object ends the profile.
+
+    Nobody else can end it, and torch would crash at exit.
+    """
 
     def __init__(self, profile: Any) -> None:
         self._profile = profile
@@ -277,7 +280,7 @@ _of_thread = threading.local()
 
 
 def end_left_profile() -> None:
-    """Ends a profile that this thread began, if the steps went to another thread while it ran."""
+    """Ends a profile that this thread began, if later steps ran on another thread while it was running."""
     running = getattr(_of_thread, "running", None)
     if running is not None:
         _of_thread.running = None
@@ -327,7 +330,7 @@ class Recording:
         _of_thread.running = _RunningProfile(self._profile)
 
     def stop(self) -> None:
-        """Ends the profile without a trace; on another thread it goes on."""
+        """Ends the profile without a trace. On another thread the profile goes on."""
         self.is_running = False
         if self.is_here and getattr(_of_thread, "running", None) is not None:
             end_left_profile()
@@ -335,7 +338,9 @@ class Recording:
             self._profile.stop_trace()
 
     def export(self, *, last: bool = False) -> str:
-        """Ends the profile, the ``last`` one of the program's with CUPTI, and writes the trace. Returns its path.
+        """Ends the profile and writes the trace.
+
+        Returns its path. ``last`` says that no other profile with CUPTI follows.
 
         Raises:
             OtherThreadError: this is another thread.
@@ -352,13 +357,13 @@ class Recording:
 
 
 def mark_boundary(number: int) -> None:
-    """Writes the empty range of a boundary into the trace."""
+    """Writes an empty range for a boundary into the trace."""
     with open_profiler_range(f"{BOUNDARY}{number}"):
         pass
 
 
 def explain_missing_stacks(step_s: float, trace: Path) -> str:
-    """The reason why no step with Python stacks is recorded; empty if one is."""
+    """Returns why no step with Python stacks is recorded; empty if one is recorded."""
     if step_s > LINES_STEP_S:
         return f"a step takes {step_s:.1f} s"
     if _read_available_bytes() < LINES_MEMORY_BYTES:
@@ -377,7 +382,7 @@ def _read_available_bytes() -> float:
         return float("inf")
 
 
-# Notes where the arguments and results of the compiled graphs' calls lie in memory, during one step.
+# Notes during one step the addresses of the arguments and results of the compiled graphs' calls.
 
 
 class Touches:

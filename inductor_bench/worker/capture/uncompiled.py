@@ -58,7 +58,7 @@ MOST_OBJECTS = 10_000
 
 
 class ObjectNames:
-    """The objects that this process compiles, by compilation.
+    """Notes for each compilation which object this process compiles.
 
     Args:
         folder: the folder of its file.
@@ -77,7 +77,7 @@ class ObjectNames:
             self._wrapped[code] += 1
 
     def begin(self) -> Callable[[], None]:
-        """Begins to hear compilations, once Dynamo is imported; returns the undoing."""
+        """Registers for compilations, after Dynamo is imported; returns a function that undoes this."""
         return upstream.call_on_frame(self._note)
 
     def _note(self, compile_id: str, frame: upstream.CompilingFrame, stack: FrameType | None) -> None:
@@ -101,8 +101,8 @@ class ObjectNames:
 def name_of(module: Any, stack: FrameType | None) -> tuple[str, int]:
     """The program's name of a module, and the number of modules in its model that look the same.
 
-    A module in another one has its path: ``unet.down_blocks.1``. Another one has its variable, the outermost one if
-    there are several: ``D``, ``networks[1]``. The name is empty if no frame has one.
+    The name of a module within another one is its path: ``unet.down_blocks.1``. Any other module has the name of its
+    variable, the outermost one if there are several: ``D``, ``networks[1]``. The name is empty if no frame has one.
 
     Args:
         module: the module.
@@ -120,7 +120,7 @@ Locals = Mapping[str, Any]
 
 
 def _list_frames(stack: FrameType | None) -> Iterator[tuple[Locals, bool]]:
-    """The variables of each frame outside of torch, the innermost first, and whether they are a module's."""
+    """Returns the variables of each frame outside of torch, innermost first, and whether it is a file's top level."""
     while stack is not None:
         if upstream.is_of_torch(stack.f_code.co_filename):
             found = stack.f_locals
@@ -147,7 +147,10 @@ def _find_owner(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
 
 
 def _find_variable(module: Any, frames: Sequence[tuple[Locals, bool]]) -> str:
-    """The variable that holds a module: the outermost one; the module itself before what ``torch.compile`` made."""
+    """Returns the variable that holds a module.
+
+    The outermost variable, and the module itself, come before the compiled form.
+    """
     for found in (_direct, _list_attributes, _list_elements):
         for variables, _ in reversed(frames):
             names = sorted(found(module, variables), key=lambda pair: pair[1])
@@ -163,7 +166,7 @@ def _direct(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
 
 
 def _list_attributes(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
-    """An attribute of an object that is no module itself, such as a trainer."""
+    """Finds a module in an attribute of an object that is no module, such as a trainer."""
     holder = variables.get("self")
     if holder is not None and not upstream.is_module(holder):
         yield from _direct(module, getattr(holder, "__dict__", {}))
@@ -201,7 +204,7 @@ MOST_CALLS = 100
 """Maximum number of places of ``torch.compile`` that are noted."""
 
 active: list[UncompiledProcess] = []
-"""This process, as long as it has no compiled graph."""
+"""The observation of this process, as long as it has no compiled graph."""
 
 
 class UncompiledProcess:
@@ -222,7 +225,7 @@ class UncompiledProcess:
         self.objects = ObjectNames(folder.parent)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that takes the place of ``torch.compile``, and notes each call."""
+        """Returns the function that replaces ``torch.compile``, and notes each call."""
 
         @functools.wraps(original)
         def compile(model: Any = None, **keywords: Any) -> Any:
@@ -260,7 +263,7 @@ class UncompiledProcess:
             self.steps.leave()
 
     def save(self) -> None:
-        """Writes what the process asked of ``torch.compile``. A forked child writes nothing."""
+        """Writes which calls of ``torch.compile`` the process made. A forked child writes nothing."""
         if self._is_left or os.getpid() != self._owner:
             return
         found = CompileUse(
@@ -277,7 +280,7 @@ class UncompiledProcess:
 
 
 def begin(folder: Path, torch: Any) -> tuple[UncompiledProcess, Callable[[], None]]:
-    """Begins the observation in this process; returns it, and the undoing.
+    """Begins the observation in this process; returns the observation and a function that ends it.
 
     Args:
         folder: the folder of its files.
@@ -313,7 +316,7 @@ def observe_uncompiled(torch: Any) -> None:
 
 
 def hear_compilations() -> list[Callable[[], None]]:
-    """Begins to hear what this process compiles, once Dynamo is imported; returns what undoes it."""
+    """Registers for what this process compiles, after Dynamo is imported; returns a function that undoes this."""
     for process in active:
         process.steps.hear_compilations()
     return [process.objects.begin() for process in active]

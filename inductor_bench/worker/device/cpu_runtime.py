@@ -25,7 +25,7 @@ from .runtime import Bind, Roofs
 #
 # Bytes are the program's reads and writes: a store counts once, although most processors read the line first. The bytes
 # of kernels that are compared with these roofs are counted in the same way. Other work on the machine lowers the
-# figures, so that the best of several rounds counts; a round is the median of its samples.
+# figures, so the best of several rounds counts; the figure of a round is the median of its samples.
 
 
 _ROUNDS = 3
@@ -49,7 +49,7 @@ def measure_cpu_peaks() -> Roofs:
 
 
 def _list_cached_sizes(cache: int) -> list[int]:
-    """Sizes in bytes: from 1 MiB, each half as large again as the one before, up to a third of the last-level cache."""
+    """Returns sizes in bytes: from 1 MiB in steps of 50%, up to a third of the last-level cache."""
     sizes, size = [], _LEAST_CACHED_BYTES
     while size < cache // 3:
         sizes.append(size)
@@ -58,10 +58,12 @@ def _list_cached_sizes(cache: int) -> list[int]:
 
 
 def _measure_caches(sizes: Sequence[int], memory: float) -> tuple[CacheRoof, ...]:
-    """The roofs of so much data, ascending: the inner caches hold small data, and are several times as fast.
+    """Measures the roof for each of these sizes, in ascending order.
 
-    A call of little data is mostly the start of its threads. So a roof is the highest of its size and all larger ones,
-    and at least that of the memory: other programs may use the last-level cache, too.
+    Inner caches hold small data and are several times as fast.
+
+    For small data, a call is mostly the start of its threads. So the roof of a size is the highest of this size and all
+    larger sizes, and at least that of the memory: other programs may use the last-level cache, too.
     """
     rates = [max(_measure_bandwidth(size), memory) for size in sizes]
     return tuple(CacheRoof(size, max(rates[place:])) for place, size in enumerate(sizes))
@@ -75,7 +77,10 @@ def _choose_buffer_bytes(cache: int) -> int:
 
 
 def _measure_bandwidth(size: int) -> float:
-    """The best sustained bytes per second of copy, triad and sum, each over a total of ``size`` bytes of float32."""
+    """Returns the best sustained bytes per second of copy, triad and sum.
+
+    Each uses ``size`` bytes of float32 in all.
+    """
     data = torch.ones(max(size // 4, 6) // 6 * 6)
     source, copied = data.chunk(2)
     first, second, target = data.chunk(3)
@@ -127,7 +132,7 @@ def _time_product(size: int, dtype: torch.dtype) -> float | None:
 
 
 def sustained_time(run: Callable[[], object]) -> float:
-    """Seconds of one call: the best round's median, over samples that are long enough for the clock."""
+    """Returns the seconds of one call: the best round's median, over samples that are long enough for the clock."""
     run()
     return min(_round(run) for _ in range(_ROUNDS))
 
@@ -149,7 +154,7 @@ _PROCESS = Path("/proc/self")
 
 
 class CpuRaceTimer(CpuTimer):
-    """The harness's timer, with the name of its method. The host does the work, so it is never late with launches."""
+    """The harness's timer, with the name of its method. The host itself does the work, so no launch is ever late."""
 
     retaken = 0
 

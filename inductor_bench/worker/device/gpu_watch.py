@@ -1,7 +1,7 @@
-"""Asks the driver about a GPU while the steps of a program are measured: its clock, and what other programs do on it.
+"""Asks the driver about a GPU while a program's steps are measured: its clock, and its use by other programs.
 
-Programs on one GPU have it in turn: the profile of each shows the GPU idle while kernels of another one run. Peaks are
-measured while nothing else uses the device, or get the reason why they do not count.
+Programs on one GPU run in turn, so the profile of each program shows the GPU idle while kernels of another one run.
+Peaks count only if they are measured while nothing else uses the device; if not, the reason is recorded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MARK_DIGITS = 32
 
 
 class GpuWatch:
-    """Reads the clock of a GPU in the steps, and between the parts of their measurement how it is shared.
+    """Reads the clock of a GPU during the steps, and between the parts of their measurement how the GPU is shared.
 
-    Without a driver it reads nothing. Neither waits for the GPU.
+    Without a driver it reads nothing. No reading waits for the GPU.
     """
 
     def __init__(self) -> None:
@@ -43,20 +43,20 @@ class GpuWatch:
         self._begin_us = self._steady_us = 0
 
     def use(self, driver: Driver | None) -> None:
-        """Asks this driver from now on."""
+        """Sets the driver that is asked from now on."""
         self._driver = driver
         self.next_clock_s = math.inf if driver is None else 0.0
 
     def restart(self) -> None:
-        """Forgets the clocks: other steps have the same numbers from now on."""
+        """Forgets the clocks, because step numbers begin again."""
         self.clocks = []
 
     def begin(self) -> None:
-        """The steps that are measured begin here."""
+        """Notes that the measured steps begin here."""
         self._begin_us = self._steady_us = time.time_ns() // 1000
 
     def begin_window(self) -> None:
-        """The timed window begins here: from now on nothing of the observation lies between the steps."""
+        """Notes that the timed window begins here: from now on no work of the observation lies between the steps."""
         self._steady_us = time.time_ns() // 1000
         self._begin_us = self._begin_us or self._steady_us
 
@@ -69,21 +69,21 @@ class GpuWatch:
             self.clocks.append(ClockSample(number, mhz, self._driver.throttles()))
 
     def sharing(self) -> GpuSharing | None:
-        """How the GPU was shared since the steps began; ``None`` without a driver, and before."""
+        """Returns how the GPU was shared since the steps began; ``None`` without a driver, and before they began."""
         if self._driver is None or not self._begin_us:
             return None
         return find_sharing(self._driver, self._begin_us, self._steady_us)
 
 
 def find_sharing(driver: Driver, begin_us: int, steady_us: int) -> GpuSharing:
-    """What the driver says of all processes on a GPU.
+    """Returns what the driver says of all processes on a GPU.
 
-    Ids of processes count if this process is among them: else they are those of another container.
+    The ids of processes count only if this process is among them: otherwise they are those of another container.
 
     Args:
         driver: the driver's view of the GPU.
         begin_us: the begin of the time in which other processes count, in microseconds since the epoch.
-        steady_us: the begin of the time in which this program only made steps.
+        steady_us: the begin of the time in which this program ran nothing but steps.
     """
     shares, busy = driver.busy_by_process(begin_us), driver.busy_since(steady_us)
     held = {one.pid: one.memory_bytes for one in driver.compute_processes()}
@@ -107,7 +107,7 @@ def find_sharing(driver: Driver, begin_us: int, steady_us: int) -> GpuSharing:
 
 
 def is_family(pid: int) -> bool:
-    """Whether a process belongs to this program, or is one that the same process of this tool started."""
+    """Whether a process belongs to this program, or was started by the same process of this tool as the program."""
     own = os.getpid()
     line = (pid, *find_parents(pid))
     mark = os.environ.get(PROCESS_MARK, "")[-2 * MARK_DIGITS :][:MARK_DIGITS]
@@ -115,7 +115,7 @@ def is_family(pid: int) -> bool:
 
 
 def _find_mark(pid: int) -> str:
-    """The mark of a process; empty if it has none, or belongs to another user."""
+    """Returns the mark of a process; empty if it has none, or belongs to another user."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -125,7 +125,7 @@ def _find_mark(pid: int) -> str:
 
 
 TRIES = 2
-"""Number of times that peaks are measured, if the first ones do not count."""
+"""Maximum number of times that peaks are measured, if earlier ones do not count."""
 
 DELAYED = 0.1
 """If the process waits for a core for this share of its time, the measured peaks of a processor are too low."""
@@ -145,7 +145,7 @@ NO_FASTER = "its cache was no faster than its memory"
 def measure_cpu_peaks_undisturbed(
     measure: Callable[[], Peaks], clock_hz: float | None, lanes: int | None
 ) -> tuple[Peaks | None, str]:
-    """The peaks of a processor; or ``None``, and why what was measured does not count.
+    """Returns the peaks of a processor; or ``None``, and why the measured peaks do not count.
 
     Args:
         measure: measures them, with torch's number of threads.
@@ -166,11 +166,12 @@ def measure_cpu_peaks_undisturbed(
 
 
 def measure_gpu_peaks_unshared(measure: Callable[[], Peaks], driver: Driver | None) -> tuple[Peaks | None, str]:
-    """The peaks of a GPU; or ``None``, and why what was measured does not count: another process used it meanwhile.
+    """Returns the peaks of a GPU; or ``None``, and why they do not count: another process used the GPU meanwhile.
 
     Args:
         measure: measures them.
-        driver: the driver's view of the GPU. Without one, and if it does not tell processes apart, they count.
+        driver: the driver's view of the GPU. Without a driver, and if it does not tell processes apart, the peaks
+            count.
     """
     begin_us = time.time_ns() // 1000
     peaks = measure()
@@ -182,14 +183,14 @@ def measure_gpu_peaks_unshared(measure: Callable[[], Peaks], driver: Driver | No
 
 
 def doubt_load(load: MachineLoad) -> str:
-    """Why what a process measured under this load does not count; empty if it does."""
+    """Returns why measurements under this load do not count; empty if they count."""
     if load.delayed_share < DELAYED:
         return ""
     return f"the machine was busy: it waited for a core {load.delayed_share:.0%} of the time"
 
 
 def doubt_peaks(peaks: Peaks, clock_hz: float | None, lanes: int | None) -> str:
-    """Why the peaks of a processor cannot be right; empty if nothing says so."""
+    """Returns why the peaks of a processor cannot be right; empty if they may be right."""
     rate, threads = peaks.matmul_flops.get("float32", 0.0), peaks.threads or 1
     if clock_hz and lanes and rate < LEAST_FLOPS_PER_LANE * lanes * clock_hz * threads:
         return (
@@ -203,7 +204,7 @@ def doubt_peaks(peaks: Peaks, clock_hz: float | None, lanes: int | None) -> str:
 
 
 def _measure_load() -> MachineLoad:
-    """The load of the machine while all threads work for a moment."""
+    """Measures the load of the machine while all threads work for a moment."""
     matrix = torch.ones(256, 256)
     begin_s, before = time.monotonic(), read_counters()
     while time.monotonic() - begin_s < LOOK_S:

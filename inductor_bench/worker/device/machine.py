@@ -195,7 +195,7 @@ class Driver:
         return found.gpu / 100 if self._read_figure("nvmlDeviceGetUtilizationRates", byref(found)) else None
 
     def busy_since(self, time_us: int) -> float | None:
-        """The share of the time since then in which any kernel ran; without samples that of :meth:`busy`.
+        """Returns the share of the time since then in which any kernel ran; without samples that of :meth:`busy`.
 
         Args:
             time_us: microseconds since the epoch. The driver keeps samples of some seconds.
@@ -207,7 +207,7 @@ class Driver:
         return statistics.fmean(shares) if shares else self.busy()
 
     def busy_by_process(self, time_us: int) -> dict[int, float] | None:
-        """The share of the time since then in which kernels of each process ran, by its id; ``None`` if it is unknown.
+        """Returns by process id the share of the time since then in which its kernels ran; ``None`` if it is unknown.
 
         A process without kernels may be left out. In a container, these are the container's own processes, or none.
         """
@@ -251,7 +251,7 @@ class Driver:
         return [GpuProcess(one.pid, None if one.bytes == UNKNOWN_BYTES else one.bytes) for one in known if one.pid]
 
     def _read_list(self, kind: type[Any], ask: Callable[[Any, Any], int | None]) -> list[Any] | None:
-        """What a function of NVML lists: first it says how much room that needs. ``None`` if it cannot say."""
+        """Returns what a function of NVML lists. It first says how much room that needs; ``None`` if it cannot say."""
         count = c_uint()
         status = ask(None, byref(count))
         if status == NOT_FOUND:
@@ -346,7 +346,7 @@ THROTTLES = {
 
 
 def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> DeviceUse:
-    """The use of the GPU by other jobs, while this process and the other workers of its parent leave it idle.
+    """Returns the use of the GPU by other jobs, while this process and the other workers of its parent leave it idle.
 
     A program that calls this tool from Python does not count, because it waits; it may hold memory on the GPU. A busy
     GPU is read again after :data:`DRIVER_WINDOW_S`, because kernels of this tool may have run shortly before.
@@ -491,7 +491,7 @@ STOLEN, WORKED = (8,), (1, 2, 3, 6, 7)
 
 @dataclass(frozen=True)
 class Counters:
-    """Readings of counters that only grow, with times in seconds; ``None`` if the system has no such counter."""
+    """Readings of counters that never decrease. Times are in seconds; ``None`` if the system has no such counter."""
 
     time_s: float
     cpu_time_s: float
@@ -517,7 +517,7 @@ def read_counters(*, with_others: bool = False) -> Counters:
 
 
 def load_since(begin: Counters, runs: int) -> MachineLoad:
-    """The load of the machine during ``runs`` runs since ``begin``."""
+    """Returns the load of the machine since ``begin``, a time in which ``runs`` runs were made."""
     end = read_counters(with_others=begin.others_s is not None)
     load = None
     with contextlib.suppress(OSError):
@@ -536,7 +536,7 @@ def load_since(begin: Counters, runs: int) -> MachineLoad:
 
 
 def _compute_growth(begin: float | None, end: float | None) -> float | None:
-    """The growth of a counter; not below 0, because the counts of a thread disappear when it ends."""
+    """Returns the growth of a counter. It is not below 0, although a thread's counts disappear when it ends."""
     return None if begin is None or end is None else max(0.0, end - begin)
 
 
@@ -561,7 +561,7 @@ def _read_processors_s(columns: Sequence[int]) -> float | None:
 
 
 def _read_others_s() -> float | None:
-    """The time that the usable processors ran, without that of this process and of the processes below it."""
+    """Returns the seconds that the usable processors ran other processes than this one and its descendants."""
     worked_s = _read_processors_s(WORKED)
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
@@ -569,7 +569,7 @@ def _read_others_s() -> float | None:
         with contextlib.suppress(OSError, IndexError, ValueError):  # the process has ended
             words = path.read_text().rpartition(")")[2].split()
             number = int(path.parent.name)
-            parents[number], ticks[number] = int(words[1]), sum(map(int, words[11:15]))  # with those that have ended
+            parents[number], ticks[number] = int(words[1]), sum(map(int, words[11:15]))  # with ended ones
     mine = {os.getpid()}
     while below := {number for number, parent in parents.items() if parent in mine} - mine:
         mine |= below
@@ -590,11 +590,11 @@ class LoadWatch:
         self._begin, self.found = read_counters(with_others=alone), None
 
     def end(self, steps: int) -> None:
-        """Ends the window, if it has not ended before."""
+        """Ends the window, unless it has ended."""
         begin, self._begin = self._begin, None
         if begin is not None and steps > 0:
             self.found = load_since(begin, steps)
 
     def forget(self) -> None:
-        """Drops the window: its steps are not those that are measured."""
+        """Drops the window, because its steps are not the measured ones."""
         self._begin = self.found = None

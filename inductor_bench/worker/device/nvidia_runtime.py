@@ -3,7 +3,8 @@
 Device events time windows of some milliseconds, so that their cost of a few microseconds is negligible. Shorter times
 come from the slope of two lengths or from the profiler. Matrices hold random numbers, because a product of zeros draws
 less power and is faster than real products. Products run in short bursts with pauses, and the fastest burst counts:
-after some milliseconds of products the power limit lowers the clock, while a model runs other kernels in between.
+after some milliseconds of products the power limit lowers the clock, but a model runs other kernels between its
+products.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def measure_gpu(device: torch.device) -> Roofs:
 
 
 def triton_kernels() -> ModuleType | None:
-    """The file ``triton`` with its kernels; ``None`` if Triton is missing or cannot compile."""
+    """Returns the module ``triton`` with its kernels; ``None`` if Triton is missing or cannot compile."""
     try:
         from . import triton_peaks as peaks_triton
     except ImportError:
@@ -132,7 +133,7 @@ def _compute_slope_rate(time_of: Callable[[int], float], bytes_per_pass: float) 
 
 
 def capture_graph(launch: Callable[[], object], count: int) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of ``count`` consecutive launches, replayed once."""
+    """Returns a CUDA graph of ``count`` consecutive launches, which was replayed once."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -164,7 +165,10 @@ def _measure_products(properties: Any) -> dict[str, float]:
 
 
 def _find_best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
-    """The best rate over sizes and layouts, without sizes that take too long; 0 if the device lacks the product."""
+    """Returns the best rate over sizes and layouts.
+
+    Sizes that take too long are left out; 0 if the device has no such product.
+    """
     best = 0.0
     for size in _MATRIX_SIZES:
         work = 2.0 * size**3
@@ -178,7 +182,7 @@ def _find_best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
 
 
 def _make_product(size: int, dtype: torch.dtype) -> list[Callable[[], object]]:
-    """Matrix products of random matrices, with the right matrix stored by rows and by columns."""
+    """Makes products of random matrices; the right matrix is stored once by rows and once by columns."""
     left, right = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
     target = torch.empty(size, size, device="cuda", dtype=dtype)
     return [lambda: torch.mm(left, right, out=target), lambda: torch.mm(left, right.t(), out=target)]
@@ -260,7 +264,7 @@ def sustained_time(launch: Callable[[], object], window_s: float) -> float:
 
 
 def measure_burst_time(launch: Callable[[], object]) -> float:
-    """Seconds of device time per launch in the fastest of some short bursts, after the clocks have risen."""
+    """Returns the device seconds per launch in the fastest of several short bursts, after the clocks have risen."""
     count = max(1, round(_BURST_S / sustained_time(launch, _WINDOW_S)))
     times = []
     for _ in range(_BURSTS):
@@ -281,22 +285,22 @@ def time_launches(launch: Callable[[], object], count: int) -> float:
     return float(start.elapsed_time(end)) * 1e-3
 
 
-# The harness's GPU timer for races, whose windows do not depend on when the host launches.
+# The harness's GPU timer for races. The time of its windows does not depend on when the host launches.
 #
-# Several workers may share the device. A timer has it for itself for each sample, and while it launches anything else;
-# graphs are captured beside the other workers' samples, because a capture runs nothing.
+# Several workers may share the device. A timer uses the device alone for each sample, and while it launches anything
+# else. Graphs are captured during other workers' samples, because a capture runs nothing.
 #
-# While other cores compile, the host may lose its core between two launches. The device would then wait, and the wait
-# would be part of a window's time. So both windows of a sample wait in the device's queue: each launch is made while
-# the one before it still runs, and the first one while the device is held without work. Windows in which a launch came
-# later are timed again. Between two samples the queue is empty, so that what other processes do on the device, the
-# loading of their kernels above all, is done then: a change from one process to another takes the device 0.4 ms (H200),
-# and would be part of a window.
+# While other processes compile, the host may lose its core between two launches. The device would then wait, and the
+# wait would be part of a window's time. So both windows of a sample wait in the device's queue: each launch is made
+# while the one before it still runs, and the first one while the device is held without work. Windows in which a launch
+# came later are timed again. Between two samples the queue is empty, so that what other processes do on the device, the
+# loading of their kernels above all, is done in this time: a change from one process to another takes the device 0.4 ms
+# (H200), which would otherwise be part of a window.
 
 
 HOLD_CYCLES = 400_000
 """The clock cycles for which the device waits without work before the first window: 0.2 ms. They double each time the
-host is later."""
+host is late."""
 
 MOST_RETAKEN = 3
 
@@ -324,7 +328,7 @@ class GpuRaceTimer(GpuTimer):
     """The timer of a kernel and its variants.
 
     Attributes:
-        retaken: number of attempts that were repeated, because the host was late with a launch.
+        retaken: number of repeated attempts; an attempt is repeated if the host was late with a launch.
     """
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
@@ -342,7 +346,10 @@ class GpuRaceTimer(GpuTimer):
         return self.method.startswith("graphs")
 
     def run_first(self, call: BoundGpuCall, state: str) -> None:
-        """Launches the call once, unless it is done. A launch that takes far longer than the default is a sample."""
+        """Launches the call once, unless that was done before.
+
+        A launch that takes far longer than the default's is a sample.
+        """
         if state in call.samplers or state in call.runs:
             return
         with exclusive():
@@ -383,7 +390,8 @@ class GpuRaceTimer(GpuTimer):
         return self._time(replays, count)[0]
 
     def _time(self, replays: Sequence[Callable[[], object]], count: int) -> tuple[list[float], bool]:
-        """Seconds of ``count`` replays of each by the last attempt, and whether the host was late in all attempts."""
+        """Returns the seconds of ``count`` replays of each in the last attempt, and whether the host was late in all
+        attempts."""
         attempts = MOST_RETAKEN if self._is_watched else 0
         for attempt in range(1 + attempts):
             with exclusive():
@@ -528,7 +536,7 @@ class NvidiaRuntime:
 
 @functools.cache
 def _read_shared_launch_gap() -> dict[str, float]:
-    """The gap between two launches; that of another worker of this device if one has measured it."""
+    """Returns the gap between two launches, from another worker of this device if one has measured it."""
     shared = Path(os.environ.get(LAUNCH_GAP, ""))
     known = read_json(shared) if shared.is_file() else None
     gap = launch_gap(known)
@@ -538,7 +546,10 @@ def _read_shared_launch_gap() -> dict[str, float]:
 
 
 def is_memory_short() -> bool:
-    """Whether less than half of the GPU's memory is free. What torch keeps for reuse is not: others share the GPU."""
+    """Whether less than half of the GPU's memory is free.
+
+    Memory that torch keeps for reuse is not free for other processes.
+    """
     if not torch.cuda.is_initialized():
         return False
     free, total = torch.cuda.mem_get_info()
@@ -546,12 +557,12 @@ def is_memory_short() -> bool:
 
 
 def give_memory_back() -> None:
-    """Gives the memory that torch keeps for reuse back to the device, which other workers may share."""
+    """Returns the memory that torch keeps for reuse to the device, which other workers may share."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def leaves_memory() -> bool:
-    """Whether another process has enough of the GPU's memory, once this one has given back what it only keeps."""
+    """Whether enough GPU memory is left for another process, after this one has returned what it keeps for reuse."""
     give_memory_back()
     return not is_memory_short()

@@ -22,7 +22,7 @@ from ..fast_start import without_collection
 from ..upstream import inductor as upstream
 from ..upstream.inductor import import_generated_codes_imports, load_compiled_module
 
-# What the measurement of a device's peaks comes to.
+# The result of the measurement of a device's peaks.
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,19 @@ class Timer(Protocol):
 
     @property
     def retaken(self) -> int:
-        """Number of attempts that were repeated, because the host was late with a launch."""
+        """Number of repeated attempts. An attempt is repeated if the host was late with a launch."""
 
     def bind(self, bind: Bind) -> Any:
-        """The call of a kernel with the arguments of the timer."""
+        """Returns the call of a kernel with the arguments of the timer."""
 
     def run_first(self, call: Any, state: str) -> None:
-        """Runs a call once in a state (``cold`` or ``warm``), unless it has run. :meth:`get_ready` does so, too."""
+        """Runs a call once in a state (``cold`` or ``warm``), unless that was done before.
+
+        :meth:`get_ready` does this, too.
+        """
 
     def get_ready(self, call: Any, state: str) -> None:
-        """Does what the first sample of a call in a state would do before it is timed."""
+        """Does the work that the first sample of a call in a state needs before it can be timed."""
 
     def warm(self, call: Any) -> float:
         """Seconds of one call with the kernel's data in the caches."""
@@ -99,7 +102,7 @@ class DeviceRuntime(Protocol):
         """The name of one device."""
 
     def describe(self, environment: Environment) -> Environment:
-        """The environment with the facts of such a device, if there is one. No exception is raised."""
+        """Adds the facts of such a device, if there is one, to the environment. No exception is raised."""
 
     def synchronize(self) -> None:
         """Waits for the end of all launched work."""
@@ -128,7 +131,7 @@ class DeviceRuntime(Protocol):
         """
 
     def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
-        """Times a kernel by itself, as its standalone file does; returns ``cold``, ``warm`` and ``method``.
+        """Times one kernel, as its standalone file does; returns ``cold``, ``warm`` and ``method``.
 
         Args:
             launch: the encoded ``Launch``.
@@ -222,11 +225,11 @@ class SharedDevice:
         self._turn.on_wait = listener
 
     def use(self) -> None:
-        """Waits for the turn, and keeps it until the process ends, leaves it, or compiles."""
+        """Waits for the turn. The process keeps it until it ends, calls :meth:`leave`, or compiles."""
         self._turn.take()
 
     def leave(self) -> None:
-        """Gives the turn up until the next :meth:`use`."""
+        """Releases the turn. The next :meth:`use` takes it again."""
         if not self._turn.held:
             return
         import torch
@@ -238,7 +241,7 @@ class SharedDevice:
             self._turn.give_up()
 
     def leave_while_compiling(self, mode: str | None) -> None:
-        """Gives the turn up during each compilation from now on, unless the compilation measures kernels.
+        """From now on, releases the turn during each compilation, unless the compilation measures kernels.
 
         Args:
             mode: the mode of ``torch.compile``; the max-autotune modes measure kernels while they compile.
@@ -255,7 +258,7 @@ class SharedDevice:
 
     @contextlib.contextmanager
     def leave_inside(self, may_leave: Callable[[], bool]) -> Iterator[None]:
-        """Gives the turn up inside, if this process holds it and may leave."""
+        """Inside, the turn is released, if this process holds it and ``may_leave``."""
         if not self._turn.held or not may_leave():
             yield
             return
@@ -267,7 +270,10 @@ class SharedDevice:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Uses the GPU inside, for work that ends inside. A use inside of another one belongs to it."""
+        """Inside, this process holds the turn, for work that ends inside.
+
+        A use within another use belongs to that one.
+        """
         if self._turn.held:
             yield
             return
@@ -303,14 +309,14 @@ def load_in_turn(path: Path, loaded: Callable[[], None] = lambda: None) -> Modul
 
 
 def beside_others(may_leave: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Lets other processes use the device inside, which this one does not do, if it had the turn and may leave."""
+    """Inside, other processes may use the device if ``may_leave``. This process does not use it there."""
     return _DEVICE.leave_inside(may_leave)
 
 
 def exclusive() -> AbstractContextManager[None]:
-    """Uses the device while no other worker of the retune does. All work that is launched inside ends inside.
+    """Inside, this process uses the device and no other worker of the retune does.
 
-    A use inside of another one belongs to it.
+    All work that is launched inside ends inside. A use within another use belongs to that one.
     """
     return _DEVICE.hold()
 

@@ -19,7 +19,7 @@ from .cpu_runtime import CpuRuntime
 from .nvidia_runtime import NvidiaRuntime
 from .runtime import AcceleratorRuntime, DeviceRuntime
 
-# The table of device runtimes. Every measurement gets its runtime here, which refuses unsupported devices.
+# The table of device runtimes. Every measurement gets its runtime here; an unsupported device is refused.
 
 
 NVIDIA_RUNTIME = NvidiaRuntime()

@@ -38,7 +38,9 @@ def launch_copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 class Sweep:
-    """Reads blocks of ``data`` repeatedly. In each pass every program reads one block, in the next pass another.
+    """Reads blocks of ``data`` repeatedly.
+
+    In each pass every program reads one block, and in the next pass another one.
 
     ``bytes`` is the number of bytes that one pass reads.
     """

@@ -44,7 +44,7 @@ def needs_marks(module: ModuleType) -> bool:
 
 
 def _wrap_in_profiler_range(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel with a mark for the profiler around each call, which includes about 1 µs of overhead."""
+    """Returns the kernel with a profiler range around each call. The range takes about 1 µs."""
 
     def call(*arguments: Any) -> Any:
         with inductor.open_profiler_range(name):
@@ -90,8 +90,8 @@ def measure_run(
         device: the type of the module's device.
         repeat: the wanted number of profiled iterations; slow modules get fewer.
         trace: the file for the Chrome trace.
-        text: the file for the text that the module's harness prints under ``-p``; ``None`` in a program that waits:
-            the tables of that text take longer than all else.
+        text: the file for the text that the module's harness prints with ``-p``; ``None`` in a program that waits,
+            because the tables of that text take longer than everything else.
         module: the module, whose C++ kernels are marked for the profiler if they need it.
 
     Returns:
@@ -135,13 +135,13 @@ def measure_run(
 
 
 def _own_peak(run: ModuleRun, runtime: DeviceRuntime) -> int | None:
-    """The device's peak memory without what is kept to restore inputs; on a CPU the peak of the process."""
+    """Returns the device's peak memory without the copies that restore inputs; on a CPU the peak of the process."""
     peak = runtime.peak_memory_bytes()
     return peak if peak is None or runtime.device.runs_on_host else peak - run.kept_bytes
 
 
 def measure_graph_replay(run: ModuleRun, runtime: DeviceRuntime, found: Details) -> Details:
-    """Times the module as one CUDA graph, which shows its time without a launch of each kernel by the host.
+    """Times the module as one CUDA graph: its time if the host does not launch each kernel.
 
     Returns:
         ``found`` with the times of synchronised replays in seconds, or with the reason why the capture failed.
@@ -193,7 +193,8 @@ def _time_runs(run: Run, synchronize: Callable[[], None], count: int, restore: C
 def read_precision_switches() -> dict[str, bool]:
     """The switches of this process, by name.
 
-    ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set it. (torch 2.11, 2.13)
+    ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set ``fp32_precision``.
+    (torch 2.11, 2.13)
     """
     return {
         "matmul_tf32": torch.backends.cuda.matmul.fp32_precision == "tf32",
@@ -205,7 +206,10 @@ def read_precision_switches() -> dict[str, bool]:
 
 
 def set_switches(switches: Mapping[str, bool]) -> None:
-    """Sets the switches that another process read by :func:`read_precision_switches`; older records lack the last."""
+    """Sets the switches that another process read by :func:`read_precision_switches`.
+
+    Older records lack the last switch.
+    """
     torch.backends.cuda.matmul.allow_tf32 = switches["matmul_tf32"]
     torch.backends.cudnn.allow_tf32 = switches["cudnn_tf32"]
     torch.backends.cudnn.benchmark = switches["cudnn_benchmark"]
@@ -280,7 +284,7 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
 
     Args:
         job: the module, and what to record.
-        save: saves the details so far before each step that may crash the process.
+        save: saves the details that are known so far, before each step that may crash the process.
     """
     phases = Phases()
     module, run = _load(job, phases)
@@ -349,7 +353,7 @@ def _add_values(
 def _load(
     job: ProfileModule | ListLaunches | RecordValues, phases: Phases | None = None
 ) -> tuple[ModuleType, ModuleRun]:
-    """The module, and its run with the inputs of its harness, which has been made once."""
+    """Returns the module, and its run with the inputs of its harness. One run has been made."""
     phases = phases or Phases()
     import torch
 
@@ -372,7 +376,7 @@ def _load(
 
 
 def _check_vector_lanes(wanted: int | None) -> None:
-    """Refuses a module for another vector width, whose kernels would silently compute wrong outputs here."""
+    """Refuses a module for another vector width: its kernels would compute wrong outputs here without an error."""
     if wanted is None or wanted == (here := inductor.count_vector_lanes()):
         return
     raise InductorBenchError(

@@ -1,7 +1,7 @@
-"""Runs a compiled module by itself, again and again, and records the values that its launches read.
+"""Runs a compiled module repeatedly, outside of its program, and records the values that its launches read.
 
-A module may change its inputs in place: a counter, a cache of keys and values, the statistics of a batch norm. Run
-again with what it left behind, it computes something else in each run, and may index beyond an end.
+A module may change its inputs in place: a counter, a cache of keys and values, the statistics of a batch norm. If the
+next run got these changed inputs, it would compute something else, and might index beyond an end.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ ROTATED_BYTES = 256 * 2**20
 """Maximum bytes of copies that are made before a profile, in which nothing is copied."""
 
 SMALL_BYTES = 2**20
-"""The largest input in bytes that is kept if it is not known whether the program's call changed it."""
+"""The size in bytes of the largest input of which a copy is kept if it is unknown whether the program's call changed
+it."""
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The integer type as which tensors are compared bit by bit, by the bytes of an element."""
+"""The integer type with which tensors are compared bit by bit, by the bytes of an element."""
 
 
 class ModuleRun:
@@ -42,7 +43,7 @@ class ModuleRun:
     Args:
         call: calls the module with a list of its inputs, which it may empty.
         inputs: the inputs, which belong to this object.
-        changed: the places of those that the module changes. They are as they were at its first call.
+        changed: the places of the inputs that the module changes. These inputs are as they were at its first call.
     """
 
     def __init__(self, call: Callable[[list[Any]], Any], inputs: Sequence[Any], changed: Iterable[int] = ()) -> None:
@@ -58,7 +59,7 @@ class ModuleRun:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory of what is kept to restore them."""
+        """Returns the bytes of the copies that restore the inputs."""
         return sum(first.nbytes for first in self._first.values())
 
     def __call__(self) -> Any:
@@ -71,15 +72,15 @@ class ModuleRun:
         return self._call(inputs)
 
     def restore(self) -> None:
-        """Makes the inputs of the next run what they were at the first call."""
+        """Makes the inputs of the next run equal to those of the first call."""
         with torch.no_grad():
             for place, first in self._first.items():
                 self._inputs[place].copy_(first)
 
     def rotate(self, runs: int) -> None:
-        """Makes inputs for so many runs in advance, between which nothing is copied.
+        """Makes inputs for ``runs`` runs in advance, so that nothing is copied between these runs.
 
-        Integers come first, which may be indices; large inputs are left as the run before left them.
+        Integers come first, because they may be indices. Large inputs stay as the run before left them.
         """
         self.restore()
         self._rotated = deque({} for _ in range(runs))
@@ -96,7 +97,7 @@ class ModuleRun:
         self._rotated.clear()
 
     def stop_rotating(self) -> None:
-        """The same, and makes the inputs of the next run what they were at the first call."""
+        """Frees the inputs that were made in advance, and makes the next inputs equal to those of the first call."""
         self.free_inputs_made_ahead()
         self.restore()
 
@@ -106,9 +107,10 @@ class ModuleRun:
 
 
 def run_of_harness(call: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> ModuleRun:
-    """The run of a module with inputs of its harness. It runs the module once, to see which inputs it changes.
+    """Returns the run of a module with the inputs of its harness.
 
-    Without memory for a copy of the inputs none is restored.
+    The module runs once, which shows which inputs it changes. If there is no memory for a copy of the inputs, none is
+    restored.
     """
     try:
         before = [clone_input(value) for value in inputs]
@@ -134,11 +136,12 @@ class FirstCall:
 
     @property
     def copies(self) -> list[Any]:
-        """The inputs as they were before the call."""
+        """Returns the inputs as they were before the call."""
         return self._copies
 
     def changed(self) -> Iterator[int]:
-        """After the call the places of the inputs that it changed, and of small ones that the program freed."""
+        """After the call: returns the places of the inputs that it changed, and of small inputs that the program
+        freed."""
         for place, (reference, copy) in enumerate(zip(self._inputs, self._copies, strict=True)):
             value = reference() if reference is not None else None
             if differs(value, copy) if value is not None else reference is not None and copy.nbytes <= SMALL_BYTES:
@@ -151,7 +154,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def differs(value: Any, copy: Any) -> bool:
-    """Whether a tensor is no longer what its copy is, bit by bit; ``False`` for any other value."""
+    """Whether a tensor differs from its copy in any bit; ``False`` for any other value."""
     if not is_tensor(value) or not is_tensor(copy) or value.shape != copy.shape:
         return False
     with torch.no_grad():

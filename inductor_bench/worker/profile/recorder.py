@@ -63,7 +63,7 @@ class OperatorUse:
 
 
 class OperatorWatch(TorchDispatchMode):
-    """A dispatch mode that replaces each outermost operator call of this thread by a call of ``on_call``."""
+    """A dispatch mode that calls ``on_call`` instead of each outermost operator of this thread."""
 
     supports_higher_order_operators = True
 
@@ -78,7 +78,7 @@ class OperatorWatch(TorchDispatchMode):
 
 
 def read_use(function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> OperatorUse | None:
-    """The use of the arguments by a dispatched call; ``None`` for allocations, views and assertions.
+    """Returns how a dispatched call uses its arguments; ``None`` for allocations, views and assertions.
 
     A higher-order operator that only runs another operator in some state counts as the other operator.
     """
@@ -146,7 +146,7 @@ def find_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def describe_views(tensors: list[torch.Tensor], regions: Iterable[Region]) -> list[TensorView]:
-    """Each tensor as a view of one of the regions that ``find_regions`` found."""
+    """Describes each tensor as a view of one of the regions that ``find_regions`` found."""
     views: dict[int, TensorView] = {}
     for number, region in enumerate(regions):
         for index in region.views:
@@ -194,7 +194,7 @@ def make_opaque_argument(text: str) -> Argument:
 
 
 def name_of(value: Any) -> str:
-    """torch's name of a dtype, layout or memory format, without the prefix ``torch.``."""
+    """Returns torch's name of a dtype, layout or memory format, without the prefix ``torch.``."""
     return str(value).removeprefix("torch.")
 
 
@@ -265,7 +265,7 @@ def watch_launches(
 
 
 def remove_nans(launches: Iterable[Launch], module: ModuleType, *, with_recorded: bool) -> tuple[Launch, ...]:
-    """The launches, with positive values for kernels that compute NaNs from negative ones.
+    """Returns the launches. A kernel that computes NaNs from negative values gets positive values.
 
     A square root of a negative number takes longer (NVIDIA H200, batch norm in inference: 192 instead of 110 µs), and a
     model's variances are positive.
@@ -273,8 +273,8 @@ def remove_nans(launches: Iterable[Launch], module: ModuleType, *, with_recorded
     Args:
         launches: launches of the module.
         module: the compiled module.
-        with_recorded: whether floats that a launch holds itself are replaced, too: those of a module's own inputs are
-            random.
+        with_recorded: whether floats that are stored in a launch are replaced, too, because the inputs of a module's
+            harness are random.
     """
     sources = _list_kernel_sources(module)
     return tuple(
@@ -339,7 +339,7 @@ class _Recorder:
             self._busy = was_busy
 
     def cpp(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """A replacement of a C++ kernel that records its launches."""
+        """Returns a replacement of a C++ kernel that records its launches."""
         buffers = list_cpp_buffers(self._sources.get(name, ""))
 
         def call(*arguments: Any) -> Any:
@@ -366,7 +366,7 @@ class _Recorder:
         return self._make(call, launch)
 
     def finish(self) -> list[Launch]:
-        """The launches of the run, after its end."""
+        """Returns the launches of the run, after its end."""
         with torch.no_grad():
             fetched = self._reader.fetch()
         return [_complete(found, fetched) for found in self._found.values()]

@@ -43,7 +43,7 @@ class Region:
         return min(most, address & -address) if address else most
 
     def flat(self, dtype: torch.dtype) -> torch.Tensor:
-        """The region as a tensor of one dimension, without a remainder that is smaller than an element."""
+        """Returns the region as a tensor of one dimension, without a rest that is smaller than an element."""
         empty = torch.empty(0, dtype=dtype, device=self.device)
         return empty.set_(self.storage, self.start // dtype.itemsize, (self.size // dtype.itemsize,), (1,))
 
@@ -179,11 +179,11 @@ class ValueReader:
 
 
 def make_values_positive(launch: Launch, *, with_recorded: bool) -> Launch:
-    """The launch with the absolute values of its drawn floats.
+    """Returns the launch with the absolute values of its drawn floats.
 
     Args:
         launch: a launch.
-        with_recorded: whether floats that the launch holds itself are replaced, too. A module's own inputs are random,
+        with_recorded: whether floats that are stored in the launch are replaced, too. A module's own inputs are random,
             so that a short vector of variances may hold negative numbers.
     """
     storages = (_make_storage_positive(one, with_recorded=with_recorded) for one in launch.storages)

@@ -34,8 +34,8 @@ WITHOUT_CUDA_GRAPHS = {"triton.cudagraphs": False}
 def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Replaces the call of ``torch.compile``'s Inductor backend by ``make(call)``. (torch 2.13; 2.9, 2.15 read only)
 
-    Dynamo calls it with the object that holds the options, the graph's module and its inputs. Ahead-of-time
-    compilation, whose class is derived from that of the object, is left as it is.
+    Dynamo calls the backend with the object that holds the options, the graph's module and its inputs. Ahead-of-time
+    compilation, whose class is derived from that of the object, is not changed.
     """
     import torch
 
@@ -51,12 +51,12 @@ def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> 
 
 
 def find_options(backend: Any) -> dict[str, Any]:
-    """Inductor's options in an object of that class."""
+    """Returns Inductor's options in an object of the backend's class."""
     return dict(backend.config)
 
 
 def set_options(backend: Any, options: Mapping[str, Any]) -> Any:
-    """Such an object with further options."""
+    """Returns an object of the backend's class with further options."""
     made = copy.copy(backend)
     made.config = {**backend.config, **options}
     return made
@@ -77,15 +77,16 @@ def option(name: str) -> Any:
 
 
 def asks_for_restart(error: BaseException) -> bool:
-    """Whether an exception is no failure, but asks Dynamo to begin its frame again (a float became a constant)."""
+    """Whether an exception is no failure, but asks Dynamo to compile its frame again (a float became a constant)."""
     exceptions = sys.modules.get("torch._dynamo.exc")
     return isinstance(error, getattr(exceptions, "RestartAnalysis", ()))
 
 
 def copy_graph(module: Any) -> Any:
-    """A copy of a graph's module with graphs of its own and the same parameters. (torch 2.13)
+    """Returns a copy of a graph's module with its own graphs and the same parameters. (torch 2.13)
 
-    Compilation changes the graph, and reads what Dynamo notes of its inputs beside their ``meta``.
+    The copy is needed because compilation changes the graph, and reads what Dynamo notes of its inputs in addition to
+    their ``meta``.
     """
     from torch.fx import GraphModule
 
@@ -111,11 +112,12 @@ def compile_as(
     """Compiles a graph beside its first compilation.
 
     Args:
-        backend: the object of :func:`around_backend`, whose name of the region it gets.
+        backend: the object of :func:`around_backend`; its name of the region is used.
         module: a copy of the graph's module, which is changed.
         inputs: the graph's inputs, as Dynamo gives them.
         options: all of Inductor's options.
-        surround: entered around the compilation, and around that of the backward graph, which may come much later.
+        surround: a context that is entered for the compilation, and for that of the backward graph, which may come much
+            later.
     """
     from torch._inductor import compile_fx
 
@@ -132,8 +134,10 @@ def compile_as(
 
 @contextlib.contextmanager
 def around_compilations(surround: Surround) -> Iterator[None]:
-    """Enters something around the compilation of each graph that is asked for inside, also of backward graphs, which
-    are compiled later. (torch 2.13; 2.9, 2.11 read only)"""
+    """Inside, a context is entered for the compilation of each graph. (torch 2.13; 2.9, 2.11 read only)
+
+    This also holds for their backward graphs, which are compiled later.
+    """
     from torch._inductor import compile_fx
 
     original = compile_fx.compile_fx
@@ -160,7 +164,7 @@ def compile_own_graph(module: Any, inputs: Sequence[Any], options: Mapping[str, 
 
 
 def _inner_compile(surround: Surround) -> Compile:
-    """Inductor's compilation of one graph, forward or backward, with something entered around it."""
+    """Returns Inductor's compilation of one graph, forward or backward, within a context."""
     from torch._inductor import compile_fx
 
     inner: Compile = compile_fx.compile_fx_inner
@@ -174,12 +178,12 @@ def _inner_compile(surround: Surround) -> Compile:
 
 
 def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
-    """The options without which Inductor compiles no launches from C++ for a GPU, if they come from C++.
+    """Returns options for launches from C++: without them Inductor compiles no such launches for a GPU.
 
     (torch 2.9 to 2.13)
 
-    torch enters them around a forward graph, but not around a backward graph if ``cpp_wrapper`` is an option of
-    ``torch.compile`` and no global one: "CudaKernelParamCache not populated" ends that.
+    torch sets them for a forward graph, but not for a backward graph if ``cpp_wrapper`` is an option of
+    ``torch.compile`` and no global option: the compilation then fails with "CudaKernelParamCache not populated".
     """
     from torch._inductor import compile_fx, config
 
@@ -192,7 +196,7 @@ def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
 class ReplaySwitch:
     """Lets compiled graphs that are replayed as CUDA graphs launch their kernels one by one for a while.
 
-    Made before the graphs are compiled. (torch 2.11; 2.13, 2.15 read only)
+    It must be made before the graphs are compiled. (torch 2.11; 2.13, 2.15 read only)
     """
 
     def __init__(self) -> None:
@@ -214,7 +218,7 @@ class ReplaySwitch:
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
-        """No graph is replayed inside, in any thread: autograd runs backward graphs in a thread of its own."""
+        """Inside, no graph is replayed in any thread: autograd runs backward graphs in a thread of its own."""
         self._is_off = True
         try:
             yield
@@ -223,7 +227,7 @@ class ReplaySwitch:
 
 
 def compile_function(function: Callable[..., Any], compile_graph: Compile) -> Callable[..., Any]:
-    """A function as ``torch.compile`` makes it, with another compilation of its graphs."""
+    """Compiles a function as ``torch.compile`` does, but ``compile_graph`` compiles its graphs."""
     import torch
 
     made: Callable[..., Any] = torch.compile(function, backend=compile_graph)
@@ -238,7 +242,7 @@ def inner_step(optimizer: Any) -> Callable[..., Any]:
 
 
 def override_step(optimizer: Any, inner: Callable[..., Any]) -> None:
-    """Gives an optimizer another step inside of its hooks. (torch 2.13)"""
+    """Replaces an optimizer's step; the optimizer's hooks still run around it. (torch 2.13)"""
     import torch
 
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -249,7 +253,8 @@ def override_step(optimizer: Any, inner: Callable[..., Any]) -> None:
 
 @contextlib.contextmanager
 def _own_context() -> Iterator[None]:
-    """A copy of what torch notes while it traces, so that a compilation leaves no trace in that of the original."""
+    """Returns a copy of torch's notes during tracing, so that this compilation does not change those of the
+    original."""
     from torch._guards import TracingContext, tracing
 
     current = TracingContext.try_get()
@@ -265,7 +270,7 @@ def _own_context() -> Iterator[None]:
 
 
 def list_changed_inputs(inputs: int) -> tuple[int, ...] | None:
-    """The places of the inputs that the graph that was just compiled changes; ``None`` if torch does not say.
+    """Returns the places of the inputs that the last compiled graph changes; ``None`` if torch does not say.
 
     (torch 2.13)
     """
@@ -279,7 +284,7 @@ def list_changed_inputs(inputs: int) -> tuple[int, ...] | None:
 
 
 def name_compilation(inputs: Sequence[Any]) -> tuple[str, str]:
-    """Dynamo's number of the compilation that runs, and what it compiles: the frame, and its inputs' shapes.
+    """Returns Dynamo's number of the current compilation, and what it compiles: the frame, and its inputs' shapes.
 
     (torch 2.13)
     """
@@ -303,9 +308,9 @@ def _list_graphs(module: Any) -> list[Any]:
 
 
 def list_values_within(module: Any) -> list[Any]:
-    """Examples of the tensors within a graph, as Dynamo made them, without memory. (torch 2.13)
+    """Returns examples of the tensors within a graph, which Dynamo made without memory. (torch 2.13)
 
-    Autocast converts within a graph whose inputs and outputs are of a finer type.
+    Autocast may convert values within a graph although its inputs and outputs are of a more precise type.
     """
     import torch
 
@@ -314,7 +319,7 @@ def list_values_within(module: Any) -> list[Any]:
 
 
 def count_collectives() -> int | None:
-    """How many collectives this process has begun in its default group, without one more; ``None`` if it has none."""
+    """Returns how many collectives this process has begun in its default group; ``None`` if it has no group."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -325,14 +330,14 @@ def count_collectives() -> int | None:
 
 
 def tag_cache(tag: str) -> AbstractContextManager[None]:
-    """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (torch 2.9 to 2.13)"""
+    """Inside, adds a part to the keys of torch's caches, so that everything is compiled again. (torch 2.9 to 2.13)"""
     config: Any = importlib.import_module("torch.compiler.config")
     made: AbstractContextManager[None] = config.patch(cache_key_tag=config.cache_key_tag + tag)
     return made
 
 
 def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
-    """Whether Dynamo compiles anew after a change of a global setting. (torch 2.9 to 2.13)
+    """Whether Dynamo compiles again after a change of a global setting. (torch 2.9 to 2.13)
 
     Args:
         change: makes the change, and returns what undoes it.
@@ -347,7 +352,7 @@ def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
 
 
 def allow_recompilations(factor: int) -> None:
-    """Raises Dynamo's limits of compilations of one function by a factor. (torch 2.9 to 2.13)"""
+    """Multiplies Dynamo's limits for compilations of one function by a factor. (torch 2.9 to 2.13)"""
     from torch._dynamo import config
 
     for name in ("recompile_limit", "accumulated_recompile_limit"):
@@ -356,7 +361,7 @@ def allow_recompilations(factor: int) -> None:
 
 
 def without_compiled_autograd() -> AbstractContextManager[None]:
-    """Leaves the backward passes inside to torch's engine. (torch 2.13)"""
+    """Inside, torch's engine runs the backward passes, without compiled autograd. (torch 2.13)"""
     from torch._dynamo import compiled_autograd
 
     made: AbstractContextManager[None] = compiled_autograd._disable()
@@ -413,7 +418,7 @@ _NAMES = {
 
 
 def read_attention() -> Attention:
-    """What scaled_dot_product_attention may choose from. (torch 2.9 to 2.13)"""
+    """Returns which backends scaled_dot_product_attention may choose. (torch 2.9 to 2.13)"""
     import torch
 
     enabled = tuple(bool(getattr(torch.backends.cuda, f"{name}_sdp_enabled")()) for name in _BACKENDS)
@@ -421,9 +426,9 @@ def read_attention() -> Attention:
 
 
 def key_by_attention(codecache: Any) -> None:
-    """Adds the backends of attention to the keys of torch's caches, which do not know them (pytorch #185449).
+    """Adds the backends of attention to the keys of torch's caches, which lack them (pytorch #185449).
 
-    Without them a process may get a graph that another process compiled with other backends. ``codecache`` is torch's
+    Otherwise a process may get a graph that another process compiled with other backends. ``codecache`` is torch's
     module. (torch 2.9 to 2.15)
 
     Raises:
@@ -434,7 +439,7 @@ def key_by_attention(codecache: Any) -> None:
 
 
 def write_attention(choice: Attention) -> None:
-    """Sets what scaled_dot_product_attention may choose from."""
+    """Sets which backends scaled_dot_product_attention may choose."""
     import torch
 
     for name, enabled in zip(_BACKENDS, choice[0], strict=True):
@@ -443,7 +448,7 @@ def write_attention(choice: Attention) -> None:
 
 
 def make_attention_context(names: Sequence[str]) -> Attention:
-    """The choice of these backends, by their names in ``SDPBackend``, in their order.
+    """Returns the choice of these backends, by their names in ``SDPBackend``, in the given order.
 
     Raises:
         AttributeError: this torch has no such backend.

@@ -29,7 +29,7 @@ OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
 def options() -> dict[str, str]:
-    """The options of Inductor that this torch has: the value of each as Python writes it. (torch 2.11, 2.13)"""
+    """Returns Inductor's options in this torch, and the value of each as Python writes it. (torch 2.11, 2.13)"""
     import torch
     from torch._inductor import config
 
@@ -74,7 +74,7 @@ def load_compiled_module(path: Path) -> ModuleType:
 
 
 def share_compilers(processes: int) -> None:
-    """Leaves this process its part of the compile pool's processes, if so many processes share them.
+    """Leaves this process its share of the compile pool's processes, if ``processes`` processes share them.
 
     (torch 2.11, 2.13)
     """
@@ -98,9 +98,9 @@ def start_no_compilers() -> None:
 def make_harness_inputs(module: ModuleType) -> list[Any]:
     """The inputs with which a compiled module's own harness runs it. (torch 2.11, 2.13)
 
-    ``benchmark_compiled_module`` passes a function that calls the module to ``print_performance``; both are replaced.
-    So it does not matter whether the inputs are made inside of ``benchmark_compiled_module`` (up to 2.10) or by
-    ``get_args`` (since 2.11).
+    ``benchmark_compiled_module`` passes a function that calls the module to ``print_performance``; both functions are
+    replaced. So it does not matter whether the inputs are made inside of ``benchmark_compiled_module`` (up to 2.10) or
+    by ``get_args`` (since 2.11).
     """
     from torch._inductor import utils
 
@@ -137,7 +137,7 @@ def print_profile(label: str, run: Run, repeat: int, trace: Path, has_run: Calla
     (torch 2.11, 2.13)
 
     The harness writes its trace to one fixed path in the temporary folder, and then imports ``tabulate``, which torch
-    does not depend on. Both are replaced during the call.
+    does not depend on. During the call, the path and ``tabulate`` are replaced.
 
     Args:
         label: the name of the module in the text.
@@ -205,8 +205,8 @@ def _tabulate_rows(rows: list[list[Any]], headers: list[str]) -> str:
 def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> Undo:
     """Calls ``on_load(module, path, constants)`` for each compiled module that this process loads. (torch 2.11, 2.13)
 
-    A fresh compilation and a cache hit both call ``PyCodeCache.load_by_key_path``. So do the files of single kernels,
-    which are recognised by the lack of a module's harness.
+    A fresh compilation and a cache hit both call ``PyCodeCache.load_by_key_path``. The files of single kernels do this,
+    too; they are recognised because they lack a module's harness.
     """
     before = vars(codecache.PyCodeCache)["load_by_key_path"]
     original = before.__func__
@@ -226,11 +226,11 @@ def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> Undo:
 
 
 def key_caches_by_lines(codecache: ModuleType, folder: str) -> Undo:
-    """Makes lines, modules and the number of threads a part of the keys of Inductor's and AOTAutograd's caches.
+    """Adds lines, modules and the number of threads to the keys of Inductor's and AOTAutograd's caches.
 
-    A graph whose lines have moved, or whose modules have other names, is compiled again, because a cached one comes
-    with those that it had. If the program has chosen another folder than ``folder`` for its caches, they are not used.
-    (torch 2.13; 2.9, 2.11 read only)
+    A graph whose lines have moved, or whose modules have other names, is compiled again, because a cached graph has the
+    lines and modules of its compilation. If the program has chosen another folder than ``folder`` for its caches, they
+    are not used. (torch 2.13; 2.9, 2.11 read only)
     """
     details = codecache.FxGraphHashDetails
     original = details.__init__
@@ -313,7 +313,7 @@ def is_vector_width_forced() -> bool:
 
 
 def clone_input(value: Any) -> Any:
-    """A copy of a strided tensor with the same strides; any other argument is returned itself. (torch 2.11, 2.13)"""
+    """Returns a copy of a strided tensor with the same strides, and any other argument itself. (torch 2.11, 2.13)"""
     import torch
     from torch._inductor.utils import clone_preserve_strides
 
@@ -324,9 +324,11 @@ def clone_input(value: Any) -> Any:
 
 
 def list_compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
-    """The result of compiling each Triton kernel of a module, by the kernel's variable. (torch 2.11 with Triton 3.6)
+    """Returns the result of compiling each Triton kernel of a module, by the kernel's variable.
 
-    A kernel that did not run has several configurations left and is not listed.
+    (torch 2.11 with Triton 3.6)
+
+    A kernel that did not run still has several configurations and is left out.
     """
     heuristics = sys.modules.get("torch._inductor.runtime.triton_heuristics")
     autotuner = getattr(heuristics, "CachingAutotuner", None)  # missing while another thread imports it
@@ -356,7 +358,7 @@ def list_cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def replaced_cpp_kernels(module: ModuleType, make: Callable[[str, KernelCall], KernelCall]) -> Iterator[None]:
-    """A context in which each C++ kernel of a compiled module is what ``make`` makes of its name and itself."""
+    """Inside, each C++ kernel of a compiled module is replaced by ``make(name, kernel)``."""
     originals = {name: getattr(module, name) for name in list_cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, make(name, kernel))
@@ -392,7 +394,7 @@ def find_operator_overload(name: str) -> Any:
 def compile_nothing() -> None:
     """Leaves every function of this process uncompiled. (torch 2.11, 2.13, 2.15)
 
-    ``TORCH_COMPILE_DISABLE`` by itself makes functions with ``fullgraph=True`` fail since torch 2.13.
+    ``TORCH_COMPILE_DISABLE`` alone makes functions with ``fullgraph=True`` fail since torch 2.13.
     """
     from torch import compiler
 
@@ -400,10 +402,10 @@ def compile_nothing() -> None:
 
 
 def call_on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
-    """Calls ``begins`` and ``ends`` around each compilation in this process; returns the undoing. (torch 2.11, 2.13)
+    """Calls ``begins`` and ``ends`` around each compilation in this process; returns a function that undoes this.
 
-    Compilations are Dynamo's graphs, and backward graphs, which are compiled on first use. The recording of a CUDA
-    graph, which torch counts as a compilation, is left out, because it runs the graph.
+    Compilations are those of Dynamo's graphs, and of backward graphs, which are compiled on first use. The recording of
+    a CUDA graph, which torch counts as a compilation, is left out, because it runs the graph. (torch 2.11, 2.13)
     """
     from torch._dynamo.callback import CallbackTrigger, callback_handler
 
@@ -431,7 +433,8 @@ def call_on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> U
 def surround_use_while_compiling(using: Callable[[], AbstractContextManager[None]], *, loads: bool) -> None:
     """Enters ``using()`` around the compiler's use of the GPU. (torch 2.11, 2.13)
 
-    The compiler benchmarks kernels and their configurations on it, and loads Triton kernels, which counts if ``loads``.
+    The compiler benchmarks kernels and their configurations on the GPU. It also loads Triton kernels, which counts as a
+    use if ``loads`` is true.
     """
     from torch._inductor.runtime import benchmarking
 
@@ -459,7 +462,7 @@ def _surround(owner: Any, name: str, using: Callable[[], AbstractContextManager[
 
 
 def searches() -> bool:
-    """Whether the compiler benchmarks candidates in every mode, which an environment variable may set.
+    """Whether the compiler benchmarks candidates in every mode, as an environment variable may demand.
 
     (torch 2.11, 2.13)
     """
@@ -486,14 +489,14 @@ def list_options_of_mode(mode: str, dynamic: bool | None) -> dict[str, Any]:
 
 
 def count_compiled_graphs() -> int:
-    """The number of graphs that this process compiled, those left out that came from a cache. (torch 2.13)"""
+    """Counts the graphs that this process compiled, without those that it loaded from a cache. (torch 2.13)"""
     utils = sys.modules.get("torch._dynamo.utils")
     times = getattr(utils, "compilation_time_metrics", {})
     return len(times.get("fx_codegen_and_compile", ()))
 
 
 def count_graph_breaks() -> tuple[str, ...]:
-    """Dynamo's reason of each graph break of this process; none before the compiler is imported.
+    """Returns Dynamo's reason for each graph break of this process; none before the compiler is imported.
 
     (torch 2.9, 2.13, 2.15)
     """

@@ -1,4 +1,4 @@
-"""Notes of each kernel which modules and lines its nodes come from, in torch's own provenance of a compiled graph.
+"""Notes for each kernel which modules and lines its nodes come from, in torch's own provenance of a compiled graph.
 
 What torch says of the nodes of a kernel is kept with the graph in Inductor's cache, and written into the structured
 trace, also where the graph comes from the cache. ``source/layers.py`` reads the note. Private names of torch are used;
@@ -18,9 +18,9 @@ from ...source.layers import LAYERS
 
 
 def note_layers(debug: Any) -> Callable[[], None]:
-    """Adds the note to what ``torch._inductor.debug`` says of each compiled graph; returns the undoing. (torch 2.13)
+    """Adds the note to what ``torch._inductor.debug`` says of each compiled graph. (torch 2.13)
 
-    Without the names that this needs, and after any error, there is no note.
+    Returns a function that undoes this. If torch lacks a name that this needs, or after any error, there is no note.
     """
     original = getattr(debug, "dump_inductor_provenance_info", None)
     if original is None:
@@ -92,7 +92,7 @@ def note_all_nodes(triton: Any) -> Callable[[], None]:
 
 
 def _split_node(node: Any) -> list[Any]:
-    """The nodes of the scheduler of which one is fused; itself if it is not."""
+    """Returns the scheduler's nodes that were fused into a node; the node itself if it was not fused."""
     return list(node.get_nodes()) if getattr(node, "node", node) is None else [node]
 
 
@@ -104,7 +104,7 @@ def _write_handle(name: str, number: int | None) -> None:
 
 
 class _LastSum:
-    """The sum of partial results into a buffer, in place of a node of the scheduler."""
+    """The sum of partial results into a buffer; it is used like a node of the scheduler."""
 
     def __init__(self, buffer: str) -> None:
         from torch._inductor.virtualized import V
@@ -160,7 +160,7 @@ class _NodeTable:
     def describe(self, name: str) -> tuple[int, str, int, int, float]:
         node = self.nodes[name]
         place = self._places.get(node, -1)
-        if node.op == "placeholder":  # an input that a kernel copies or converts belongs to whoever uses it
+        if node.op == "placeholder":  # an input that a kernel copies or converts belongs to the node that uses it
             place = next((self._places[user] for user in node.users if user in self._places), -1)
         return place, self._direction(node), self._line(node), _count_elements(node), _count_flops(node)
 
@@ -181,7 +181,7 @@ class _NodeTable:
             self._places[node] = -1
 
     def _is_made_by_a_pass(self, node: Any) -> bool:
-        """Whether torch made a node by itself: a sum of gradients, a layout, the update of a buffer."""
+        """Whether torch itself made a node: a sum of gradients, a layout, the update of a buffer."""
         if not node.meta.get("stack_trace") or node.meta.get("is_gradient_acc"):
             return True
         forward = node.meta.get("partitioner_tag") == "is_forward"
@@ -205,12 +205,12 @@ class _NodeTable:
 
 
 def _stack(node: Any) -> Mapping[str, Any]:
-    """The modules around a node, outermost first; of a backward node those of its forward."""
+    """Returns the modules around a node, outermost first; for a backward node those of its forward node."""
     return node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
 
 
 def _count_elements(node: Any) -> int:
-    """The elements that a node writes or reads, whichever are more; 0 for a view."""
+    """Returns the number of elements that a node writes or reads, the larger of the two; 0 for a view."""
     if node.op != "call_function" or _is_view(node.target):
         return 0
     values = [node.meta.get("val"), *(one.meta.get("val") for one in node.all_input_nodes)]
@@ -250,7 +250,7 @@ def _count_flops(node: Any) -> float:
 
 
 def _hint(number: Any) -> int:
-    """A number of a graph; of a symbol the number with which it was traced."""
+    """Returns a number of a graph; for a symbol, the number with which it was traced."""
     symbol = getattr(number, "node", None)
     if symbol is not None:
         number = getattr(symbol, "hint", None)
@@ -258,6 +258,6 @@ def _hint(number: Any) -> int:
 
 
 def list_module_paths(node: Any) -> Iterator[str]:
-    """The paths of the modules around a node, which its compiled graph's note holds."""
+    """Returns the paths of the modules around a node, as the note of its compiled graph holds them."""
     for path, _ in _stack(node).values():
         yield str(path)

@@ -34,7 +34,7 @@ Undo = Callable[[], None]
 
 
 def call_on_frame(note: OnFrame) -> Undo:
-    """Calls ``note`` at each compilation of a frame, with its id, the frame, and the frame that called it. (torch 2.13)
+    """Calls ``note`` at each compilation of a frame, with its id, the frame, and the frame's caller. (torch 2.13)
 
     The id is Dynamo's: the frame's number and that of the compilation, ``0/1``.
     """
@@ -91,12 +91,15 @@ def _find_first_argument(code: CodeType, variables: Any) -> Any:
 
 
 def is_forward_of(code: CodeType, module: Any) -> bool:
-    """Whether this is what runs as a module's ``forward``, whatever a decorator has called it."""
+    """Whether this code runs as a module's ``forward``, even if a decorator has given it another name."""
     return is_module(module) and getattr(getattr(type(module), "forward", None), "__code__", None) is code
 
 
 def unwrap(value: Any) -> Any:
-    """The module behind what ``torch.compile`` and the parallel wrappers made of it; another value is returned."""
+    """Removes the wrappers of ``torch.compile``, DDP and FSDP, and returns the module inside.
+
+    Returns any other value unchanged.
+    """
     for name in ("_orig_mod", "module"):
         if is_module(value) and type(value).__name__ in ("OptimizedModule", "DistributedDataParallel", "DataParallel"):
             value = value._modules.get(name, value)
@@ -104,12 +107,12 @@ def unwrap(value: Any) -> Any:
 
 
 def is_module(value: Any) -> bool:
-    """Whether a value is an ``nn.Module``. It does not touch attributes of other values."""
+    """Whether a value is an ``nn.Module``. Attributes of other values are not read."""
     return issubclass(type(value), sys.modules["torch.nn"].Module)
 
 
 def is_of_torch(file: str) -> bool:
-    """Whether a file is torch's, or Python's own for its contexts."""
+    """Whether a file belongs to torch, or is Python's own file for context managers."""
     folder = os.path.dirname(sys.modules["torch"].__file__ or "")
     return file.startswith(folder) or os.path.basename(file) == "contextlib.py"
 
@@ -135,9 +138,11 @@ class GraphFacts:
 
 
 def surround_graph_calls(make: Callable[[Call], Call]) -> Undo:
-    """Replaces the call of compiled graphs by ``make(call)``; returns the undoing. (torch 2.9, 2.11, 2.13, 2.15)
+    """Replaces the call of compiled graphs by ``make(call)``; returns a function that undoes this.
 
-    Every call passes through the class, also the replay of a CUDA graph.
+    (torch 2.9, 2.11, 2.13, 2.15)
+
+    Every call passes through the class, even the replay of a CUDA graph.
     """
     from torch._inductor.output_code import CompiledFxGraph
 
@@ -165,14 +170,14 @@ def describe_graph(compiled: Any) -> GraphFacts:
 def _writes_inputs(compiled: Any, fixed: Iterable[int]) -> bool:
     """Whether a graph writes inputs other than parameters, buffers and those with a fixed address.
 
-    It is not known of a backward graph, whose other inputs a replay of the forward one makes.
+    This is unknown for a backward graph, because a replay of the forward graph makes its other inputs.
     """
     written = set(getattr(compiled, "mutated_input_idxs", None) or ())
     return not (getattr(compiled, "fx_kwargs", None) or {}).get("is_backward") and not written.issubset(fixed)
 
 
 def _find_refusal(compiled: Any) -> str:
-    """Inductor's reason for not wrapping a graph in CUDA graphs; it gives reasons only if they were asked for."""
+    """Returns why Inductor did not wrap a graph in CUDA graphs. Inductor gives reasons only if they were asked for."""
     reason = getattr(compiled, "disabled_cudagraphs_reason", None)
     information = getattr(compiled, "cudagraph_info", None)
     return reason or ", ".join(getattr(information, "cudagraph_fail_reasons", None) or ())
@@ -181,7 +186,8 @@ def _find_refusal(compiled: Any) -> str:
 def call_on_cuda_graphs(
     recorded: Callable[[], None], warmed: Callable[[], None], refused: Callable[[str], None]
 ) -> Undo:
-    """Calls ``recorded`` and ``warmed`` around CUDA graphs that torch records, and ``refused`` with each reason not to.
+    """Calls ``recorded`` and ``warmed`` around CUDA graphs that torch records, and ``refused`` with each reason against
+    one.
 
     (torch 2.9, 2.11, 2.13, 2.15; read only: they need a GPU)
     """
@@ -217,8 +223,8 @@ def call_on_cuda_graphs(
 def call_on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
     """Calls ``stepped`` with the optimizer after each of its steps. (torch 2.9, 2.13)
 
-    Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it. The first step imports
-    it, where making the optimizer has not.
+    Dynamo compiles the code around the hook of a compiled optimizer, but not the hook itself. The first step imports
+    Dynamo, if making the optimizer has not done so.
     """
     return _hook_optimizers("register_optimizer_step_post_hook", stepped)
 
@@ -268,7 +274,8 @@ def surround_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None
 
     (torch 2.9, 2.13, 2.15)
 
-    All interfaces of torch's profiler go through this class. The argument is the class's instance.
+    All interfaces of torch's profiler use the class that is changed here. The argument of both functions is an instance
+    of it.
     """
     from torch.autograd.profiler import profile
 
@@ -313,7 +320,10 @@ def call_before_captures(begins: Callable[[], None]) -> Undo:
 
 
 def is_any_profiler_running() -> bool:
-    """Whether a profiler of any thread records. It is cheaper than asking torch's core. (torch 2.9, 2.13, 2.15)"""
+    """Whether a profiler of any thread records.
+
+    This check is cheaper than a question to torch's core. (torch 2.9, 2.13, 2.15)
+    """
     running: bool = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
     return running
 
@@ -339,7 +349,10 @@ def find_device_in_use() -> str:
 
 
 def find_dynamo_switch() -> str:
-    """The variable or the setting that disables Dynamo now; empty if it is enabled or not imported. (torch 2.13)"""
+    """Returns the variable or the setting that disables Dynamo now; empty if Dynamo is enabled or not imported.
+
+    (torch 2.13)
+    """
     config = sys.modules.get("torch._dynamo.config")
     if config is None or not config.disable:
         return ""
@@ -354,7 +367,7 @@ def find_dynamo_stance() -> str:
 
 
 def count_frames_of_dynamo() -> int | None:
-    """The number of functions that reached Dynamo, also of those that it skips; ``None`` if it is unknown.
+    """Returns the number of functions that reached Dynamo, with those that it skipped; ``None`` if it is unknown.
 
     (torch 2.13)
     """
@@ -364,13 +377,13 @@ def count_frames_of_dynamo() -> int | None:
     return None if seen is None else len(seen)
 
 
-# Sets a process up in which torch is imported already, as the variables of a capture set up a new one.
+# Sets up a process that has already imported torch, as the variables of a capture set up a new process.
 
 
 def set_options(values: Mapping[str, object]) -> Undo:
-    """Sets options of Inductor by their names, such as ``cpp.enable_kernel_profile``. Others are left out.
+    """Sets options of Inductor by their names, such as ``cpp.enable_kernel_profile``.
 
-    (torch 2.13)
+    Unknown ones are left out. (torch 2.13)
     """
     from torch._inductor import config
 
@@ -388,7 +401,7 @@ def set_options(values: Mapping[str, object]) -> Undo:
 def trace_compilations(folder: str) -> Undo:
     """Writes the structured trace of this process into a folder, as ``TORCH_TRACE`` does. (torch 2.13)
 
-    Texts that torch has numbered before are written first, because it writes each of them once.
+    torch writes each numbered text once. Texts that it numbered earlier are therefore written first.
     """
     from torch._logging import _internal as logs
     from torch._logging.structured import INTERN_TABLE
@@ -475,11 +488,9 @@ Quietly = Callable[[Run], Any]
 
 @contextlib.contextmanager
 def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaunch, quietly: Quietly) -> Iterator[None]:
-    """Replaces each launch of a module's Triton kernels in the block by a call of ``on_launch``.
+    """Inside, calls ``on_launch`` instead of each launch of a module's Triton kernels. (torch 2.11; 2.13 read only)
 
-    (torch 2.11; 2.13 read only)
-
-    Every launch goes through ``CachingAutotuner.run``, also that of a multi-kernel's choice.
+    Every launch goes through ``CachingAutotuner.run``, even that of a multi-kernel's choice.
 
     Args:
         namespace: the module's variables.
@@ -516,7 +527,7 @@ def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaun
 
 
 def no_dispatch() -> contextlib.AbstractContextManager[Any]:
-    """Bypasses all dispatch modes for this thread's operators, which is cheaper than a pass through a mode.
+    """Inside, this thread's operators bypass all dispatch modes, which is cheaper than passing through one.
 
     (torch 2.13)
     """
@@ -545,10 +556,10 @@ WAITS, WAIT_S = 5, 0.01
 def detaching_cupti() -> Iterator[None]:
     """Detaches CUPTI after the profile that ends inside; attached, it slows each launch. (torch 2.9 to 2.15; read only)
 
-    Kineto detaches it in a separate thread, when a call of CUDA's runtime returns: the synchronisations are such
-    calls. The variable is removed after them, because profiles in quick succession crash with it (kineto issue 1169).
-    It is not set if the program or torch has set it, and if the process does not use CUDA: on a machine without a
-    GPU each call of a torch that was built with CUDA fails. CUDA before 12.6 crashes at a profile after it.
+    Kineto detaches it in a separate thread, when a call of CUDA's runtime returns; the synchronisations here are such
+    calls. They come before the variable is removed, because profiles in quick succession crash with it (kineto issue
+    1169). The variable is not set if the program or torch has set it, or if the process does not use CUDA: on a machine
+    without a GPU each call of a torch that was built with CUDA fails. CUDA before 12.6 crashes at a profile after it.
     """
     import torch
 
@@ -566,7 +577,7 @@ def detaching_cupti() -> Iterator[None]:
 
 
 def detach_profiler() -> None:
-    """Detaches CUPTI after profiles that did not do so, by an empty one."""
+    """Detaches CUPTI after profiles that did not detach it, by means of an empty profile."""
     from torch import profiler
 
     with detaching_cupti(), profiler.profile(activities=profiler.supported_activities()):
@@ -574,7 +585,7 @@ def detach_profiler() -> None:
 
 
 def stays_attached(device: str) -> bool:
-    """Whether the profiler stays attached to a device after a profile, and slows what follows it."""
+    """Whether the profiler stays attached to a device after a profile, and slows later work."""
     import torch
 
     if find_device(device).runs_on_host:

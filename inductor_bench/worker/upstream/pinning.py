@@ -35,9 +35,11 @@ CompileSource = Callable[[str], Any]
 def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
     """Calls ``made`` with each new ``CachingAutotuner``, and ``precompile`` instead of its compilation.
 
-    ``precompile`` gets the autotuner and the original. It is not called in a compile worker, whose results have no
-    launchers; there a failure of the adjusted configurations is repeated with ``autotuner.configs`` as ``made`` left
-    them in ``fallback_configs``. (torch 2.11, 2.13)
+    (torch 2.11, 2.13)
+
+    ``precompile`` gets the autotuner and the original function. It is not called in a compile worker, whose results
+    have no launchers. If the adjusted configurations fail there, those that ``made`` left in ``fallback_configs`` are
+    compiled.
     """
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -78,7 +80,7 @@ def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
 
 
 FALLBACK = "inductor_bench_fallback_configs"
-"""Attribute of an autotuner: the configurations to compile if those of ``configs`` do not compile."""
+"""Attribute of an autotuner: the configurations that are compiled if those of ``configs`` do not compile."""
 
 
 def make_kernel_key(autotuner: Any) -> tuple[str, str]:
@@ -107,7 +109,7 @@ def set_config_values(config: Any, values: Config) -> Any:
 def settle(config: Any) -> None:
     """Marks a configuration, so that neither coordinate descent nor another search begins from it. (torch 2.11, 2.13)
 
-    A configuration from a compile worker has lost its marks, which its pickled form lacks. (Triton 3.6)
+    A configuration from a compile worker has no marks, because its pickled form lacks them. (Triton 3.6)
     """
     config.found_by_coordesc = config.found_by_combo_autotune = True
 
@@ -138,10 +140,10 @@ def find_launchers(autotuner: Any, values: Config) -> list[Any]:
 
 
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
-    """The launcher of a configuration, which is compiled if the kernel has none. (torch 2.11, 2.13)
+    """Returns the launcher of a configuration, which is compiled if the kernel has none. (torch 2.11, 2.13)
 
     With ``keep``, Inductor keeps the kernel's own launchers. It may search from one of them, or unload those that it
-    does not choose (torch 2.13). Then another launcher is compiled.
+    does not choose (torch 2.13), so another launcher is compiled.
     """
     found = find_launchers(autotuner, values)
     if not found or (keep and (_searches(autotuner) or len(autotuner.launchers) > 1)):
@@ -151,10 +153,10 @@ def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
 
 
 def take_config(autotuner: Any, other: Any) -> None:
-    """Makes a kernel launch the configuration that another kernel has chosen.
+    """Makes a kernel launch the configuration that another kernel has chosen. (torch 2.11, 2.13)
 
-    If that one has chosen none yet, or it does not compile for this kernel, the kernel chooses by itself.
-    (torch 2.11, 2.13)
+    If the other kernel has not chosen yet, or its configuration does not compile for this kernel, the kernel chooses
+    itself.
     """
     if autotuner is other or len(other.launchers) != 1 or not autotuner.launchers:
         return
@@ -167,8 +169,10 @@ def take_config(autotuner: Any, other: Any) -> None:
 def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
     """Makes the Triton kernels of a loaded module run in these configurations, whatever Inductor would choose.
 
-    A kernel in whose configuration it does not compile here keeps its own. If several of its launchers have these
-    values, they differ in other constants, and Inductor chooses among them. (torch 2.11, 2.13)
+    (torch 2.11, 2.13)
+
+    If a kernel does not compile in its wanted configuration, it keeps its own. If several launchers of a kernel have
+    these values, they differ in other constants, and Inductor chooses among them.
 
     Args:
         namespace: the variables of the module.
@@ -190,7 +194,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
 
 
 def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
-    """Makes a kernel launch these from now on. (torch 2.11, 2.13)"""
+    """Makes a kernel use these launchers from now on. (torch 2.11, 2.13)"""
     autotuner.launchers = launchers
     if hasattr(autotuner, "_cached_launcher"):
         autotuner._cached_launcher = None
@@ -213,7 +217,8 @@ def add_to_cache_keys(codecache: Any, name: str, read: Callable[[], object]) -> 
 
 
 def distinguish_caches(codecache: Any, digest: str) -> None:
-    """Makes compiled code with other pins another entry of Inductor's caches; ``codecache`` is torch's module.
+    """Gives code that is compiled with other pins an entry of its own in Inductor's caches; ``codecache`` is torch's
+    module.
 
     (torch 2.11, 2.13, 2.15)
     """
@@ -239,7 +244,9 @@ def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str],
 def adjust_triton_sources(compile_with: Callable[[CompileSource, str, str], Any]) -> None:
     """Calls ``compile_with(compile_source, name, source)`` instead of each Triton kernel's compilation.
 
-    A module that comes from Inductor's caches compiles its kernels so, too. (torch 2.11, 2.13)
+    (torch 2.11, 2.13)
+
+    The kernels of a module from Inductor's caches are compiled in this way, too.
     """
     from torch._inductor.async_compile import AsyncCompile
 
@@ -290,7 +297,8 @@ _GPU = re.compile(r"\b_DeviceGuard\((\d+)\)")
 
 
 def later(result: Callable[[], Any], future: Any = None) -> Any:
-    """A result of ``AsyncCompile`` that is made when the module is complete, or now if that waits for none.
+    """Returns a result of ``AsyncCompile`` that is made when the module is complete, or now if there is nothing to wait
+    for.
 
     Args:
         result: makes it.
@@ -307,13 +315,13 @@ def later(result: Callable[[], Any], future: Any = None) -> Any:
 
 
 def find_result(compiled: Any) -> Any:
-    """The kernel of a result of ``AsyncCompile``, which may be one still to come."""
+    """Returns the kernel of a result of ``AsyncCompile``, which may be a future."""
     return compiled.result() if hasattr(compiled, "result") else compiled
 
 
 @contextlib.contextmanager
 def compiled_with(options: Config) -> Iterator[None]:
-    """Compiles in the block with other settings of Inductor. (torch 2.11, 2.13)"""
+    """Inside, compiles with other settings of Inductor. (torch 2.11, 2.13)"""
     from torch._inductor import config
 
     with config.patch(options):
@@ -355,7 +363,7 @@ _BACKENDS = "ATEN,TRITON,CPP"
 
 @contextlib.contextmanager
 def autotuned(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Iterator[None]:
-    """Lowers calls in the block as max-autotune does; ``choose`` is given the choices of each before they are timed.
+    """Inside, lowers calls as max-autotune does; ``choose`` is given the choices of each call before they are timed.
 
     If it returns one of them, Inductor takes it and times nothing, except a kernel of CUTLASS.
     """
@@ -380,15 +388,15 @@ def autotuned(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Ite
 
 
 def find_choice(callers: Sequence[Any], config: Config) -> Any:
-    """The first choice with these fields, which :func:`name_choices` gave it; ``None`` if there is none.
+    """Returns the first choice with these fields, which :func:`name_choices` gave it; ``None`` if there is none.
 
-    Another list of choices may name it by fewer fields, or by more.
+    In another list of choices the same choice may have fewer fields, or more.
     """
     return next((one for one in callers if config.items() <= _list_fields(one).items()), None)
 
 
 def name_choices(callers: Sequence[Any]) -> list[tuple[Config, Any]]:
-    """Unique configurations of the distinct choices: their tile if that is unique, otherwise all their fields."""
+    """Returns unique configurations of the distinct choices: their tile if it is unique, otherwise all their fields."""
     named: list[tuple[Config, Any]] = []
     for caller in callers:
         config = _list_fields(caller)
@@ -443,7 +451,7 @@ def _parse_fields(caller: Any) -> Config:
 
 
 def find_original_call(callers: Sequence[Any], operator: str) -> Any:
-    """The choice that is the library call itself; the first one if there is none."""
+    """Returns the choice that is the library call itself; if there is none, the first choice."""
     name = operator.partition(".")[2]
     same = [one for one in callers if _describe_kind(one) == {"backend": "aten", "call": name}]
     return (same or list(callers))[0]
@@ -483,7 +491,8 @@ def list_settings(operator: str, settings: Config) -> Config:
 
     Args:
         operator: the name of the operator.
-        settings: by the position or the name of an argument; those of overloads with more arguments keep theirs.
+        settings: the settings by the position or the name of an argument; those of overloads with more arguments keep
+            theirs.
     """
     import torch
 
@@ -496,7 +505,7 @@ def list_settings(operator: str, settings: Config) -> Config:
 
 
 def _make_plain_value(value: Any) -> Any:
-    """A setting as ``Argument.plain`` has it; one that has no such form is described."""
+    """Returns a setting in the form of ``Argument.plain``. A setting without such a form is described in words."""
     if isinstance(value, list | tuple):
         return [_make_plain_value(one) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -549,7 +558,10 @@ def adjust_compilation(compile_fx: Any, compile_with: Callable[[Any, Callable[[]
 
 
 def mark_code(text: str) -> None:
-    """Adds a comment to the code of the graph that is being lowered, which goes with it into Inductor's caches."""
+    """Adds a comment to the code of the graph that is being lowered.
+
+    Inductor's caches keep the comment with the code.
+    """
     from torch._inductor.virtualized import V
 
     graph: Any = V.graph

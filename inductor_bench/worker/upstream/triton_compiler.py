@@ -25,7 +25,7 @@ _RADIUS = 32  # number of powers of two; no block is as large
 
 
 def import_triton_compiler() -> bool:
-    """Imports what a process needs that only compiles Triton kernels; returns whether Triton is installed.
+    """Imports what a process needs if it only compiles Triton kernels; returns whether Triton is installed.
 
     (torch 2.13)
     """
@@ -39,7 +39,7 @@ def import_triton_compiler() -> bool:
 def warm_compiler() -> None:
     """Imports the modules and hashes the files that a first compilation needs. (torch 2.11, Triton 3.6)
 
-    This takes 0.5 s, and 1.5 s in each of 15 processes.
+    This takes 0.5 s in one process, and 1.5 s in each of 15 processes at once.
     """
     if import_triton_compiler():
         import_triton_launcher()
@@ -103,7 +103,7 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
 
 
 def list_tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
-    """By field the values, in order, that Inductor's coordinate descent reaches from a configuration.
+    """Returns by field the values, in order, that Inductor's coordinate descent reaches from a configuration.
 
     (torch 2.11, 2.13)
     """
@@ -118,7 +118,7 @@ def list_tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
-    """A kernel's binary for the GPU of :func:`pretend_gpu`, and a block's shared memory in bytes.
+    """Returns a kernel's binary for the GPU of :func:`pretend_gpu`, and a block's shared memory in bytes.
 
     (torch 2.13, Triton 3.6)
 
@@ -156,9 +156,11 @@ def _read_error_message(error: Exception) -> str:
 
 
 def read_binary(cubin: bytes) -> dict[str, int]:
-    """``registers``, ``spills`` (as Triton counts them) and ``instructions`` (without NOPs) of a binary. (Triton 3.6)
+    """Returns ``registers``, ``spills`` (as Triton counts them) and ``instructions`` (without NOPs) of a binary.
 
-    Empty if Triton's disassembler is missing.
+    (Triton 3.6)
+
+    Returns an empty mapping if Triton's disassembler is missing.
     """
     import triton
 

@@ -1,7 +1,7 @@
 """Compares what the variants of a graph compute with the original: outputs, changed inputs, and gradients.
 
-All run with the inputs of one call of the program, the same random state, and the same gradients of the outputs. The
-program's tensors are as before afterwards, and none of its gradients is touched.
+All variants run with the inputs of one call of the program, the same random state, and the same gradients of the
+outputs. Afterwards the program's tensors have their old values again, and none of its gradients is changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OTHER_SEED = 20_011
 """The seed of random numbers that the program does not draw itself."""
 
 COARSE_SETTINGS = ("tf32", "precision", "reduction")
-"""Words in the names of settings that make products less exact: as exact as in TF32, or for ``medium`` in bfloat16."""
+"""Words in the names of settings with which products are computed in TF32, or with ``medium`` in bfloat16."""
 
 
 class GraphCheck:
@@ -54,9 +54,9 @@ class GraphCheck:
         """The number of gradients among them."""
 
     def _changing(self) -> list[int]:
-        """The places of strided tensors that the graph changes in place, as far as torch says which.
+        """Returns the places of strided tensors that the graph changes in place, as far as torch says which.
 
-        A graph as it was captured may change parameters, too: it switches the recording of gradients off by itself.
+        A graph as it was captured may change parameters, too: it switches the recording of gradients off itself.
         """
         known, records = self._graph.changed, torch.is_grad_enabled() and not self._graph.is_eager
         places = range(len(self._arguments)) if known is None else known
@@ -64,11 +64,12 @@ class GraphCheck:
         return [place for place in found if not (records and self._arguments[place].requires_grad)]
 
     def run(self, number: int, *, coarsest: float | None = None) -> list[Any]:
-        """What a variant returns and changes, and its gradients; ``labels`` says what is what.
+        """Returns what a variant returns and changes, and its gradients; ``labels`` names each of these values.
 
         Args:
             number: the variant's.
-            coarsest: how inputs are rounded otherwise; see ``pin_comparison.round_otherwise``.
+            coarsest: with how large a unit the inputs are rounded in another way; see
+                ``pin_comparison.round_otherwise``.
         """
         call = self._graph.own if number == ORIGINAL else self._graph.compiled[number]
         leaves: dict[int, Any] = {}
@@ -95,7 +96,7 @@ class GraphCheck:
         return [*values, *gradients.values()]
 
     def is_random(self, own: Sequence[Any], again: Sequence[Any]) -> bool:
-        """Whether what the original repeats is something else from another random state."""
+        """Whether the original, which repeats its results, gives other results with another random state."""
         with self._runtime.preserve_random_state():
             torch.manual_seed(OTHER_SEED)
             values = self.run(ORIGINAL)
@@ -104,7 +105,10 @@ class GraphCheck:
         return any(torch.equal(one, two) and not torch.equal(one, other) for one, two, other in tensors)
 
     def _argument(self, place: int, leaves: dict[int, Any], coarsest: float | None) -> Any:
-        """An input apart from autograd's graph, in the program's memory; a copy if it is rounded or not a leaf."""
+        """Returns an input without its autograd graph, in the program's memory.
+
+        It is a copy if it is rounded or is no leaf.
+        """
         value = self._arguments[place]
         if not isinstance(value, torch.Tensor):
             return value
@@ -141,7 +145,7 @@ def _copy_of(value: Any) -> Any:
 
 
 def _find_memory(value: torch.Tensor) -> torch.Tensor:
-    """All elements between a tensor's first and last one, each once."""
+    """Returns all elements between the first and the last one of a tensor, each once."""
     if value.numel() == 0:
         return value.reshape(-1)
     extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
@@ -149,7 +153,7 @@ def _find_memory(value: torch.Tensor) -> torch.Tensor:
 
 
 def _seed_generator(value: torch.Tensor) -> torch.Tensor:
-    """The gradient of an output: the same numbers each time, and a norm of about 1."""
+    """Returns the gradient of an output: the same numbers each time, with a norm of about 1."""
     if value.numel() == 1:
         return torch.ones_like(value)
     random = torch.Generator(value.device).manual_seed(value.numel())
@@ -158,7 +162,7 @@ def _seed_generator(value: torch.Tensor) -> torch.Tensor:
 
 
 def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> list[CheckedCallable]:
-    """Compares all variants of a graph that can be, with the inputs of the call that comes next."""
+    """Compares all variants of a graph that can be compared, with the inputs of the next call."""
     numbers = [number for number in graph.compiled if not turns.settings[number].failure]
     reason = _explain_not_compared(graph, arguments)
     if reason:
@@ -187,7 +191,7 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
 def _check(
     turns: Turns, graph: VariantGraph, check: GraphCheck, number: int, own: Sequence[Any], again: list[list[Any]]
 ) -> CheckedCallable:
-    """Compares one variant. The values of the placebo, which is the original, become further ones of the original."""
+    """Compares one variant. The placebo is the original, so its values are added to those of the original."""
     settings = turns.settings[number]
     replays = settings.options.get("triton.cudagraphs") and not check.runs_on_host
     try:
@@ -196,7 +200,7 @@ def _check(
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return _not_compared(number, graph, "no memory to run it beside the original")
-    except Exception as error:  # whatever a variant raises costs the variant, and not the program
+    except Exception as error:  # an exception of a variant ends the variant, and not the program
         turns.fail(number, error)
         return _not_compared(number, graph, f"it failed: {describe_error(error)}")
     if len(values) != len(own):
@@ -227,7 +231,7 @@ def _check(
 
 
 def find_coarse_eps(settings: VariantSettings) -> float:
-    """The distance of 1 to the next number in the type in which a variant may compute products; 0 if they stay."""
+    """Returns the eps of the type in which a variant may compute products; 0 if the type does not change."""
     changes = [change for change in settings.changes if isinstance(change, TorchChange)]
     coarse = [change.value for change in changes if any(word in change.path for word in COARSE_SETTINGS)]
     return max((torch.finfo(torch.bfloat16).eps if value == "medium" else TF32_EPS for value in coarse), default=0.0)

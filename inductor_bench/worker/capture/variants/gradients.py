@@ -1,6 +1,6 @@
-"""Notes with which gradients the program's first optimizer steps are made, and the losses that they come from.
+"""Notes the gradients of the program's first optimizer steps, and the losses that they come from.
 
-Two processes of one program are compared by them, gradient accumulation included.
+They serve to compare two processes of one program, also with gradient accumulation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions of the program, and optimizers' steps, that a variant compiles by itself and calls in its turn.
+"""Functions of the program, and optimizers' steps, that only one variant compiles, and calls in its turn.
 
-A function is found in memory by its file, a line and its name, or by its dotted path. In the variant's turn its code
-only calls what is compiled, wherever the program has the function; afterwards it has its own code again. The graphs
-that Dynamo captures are compared with the same graphs run eagerly.
+A function is found in memory by its file, a line and its name, or by its dotted path. In the variant's turn the
+function's code only calls the compiled form, wherever the program refers to the function. After the turn the function
+has its own code again. The graphs that Dynamo captures are compared with the same graphs run eagerly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 class OwningTurns(Protocol):
-    """What a function asks of ``Turns``."""
+    """The methods of ``Turns`` that a function uses."""
 
     def compile_own(
         self, number: int, name: str, module: Any, inputs: Any, *, with_graphs: bool = True
@@ -37,22 +37,22 @@ class OwningTurns(Protocol):
         """Compiles a graph that only this variant has."""
 
     def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that calls ``made``; if ``made`` fails, it calls ``own``, and gives the variant up."""
+        """Returns a function that calls ``made``. If ``made`` fails, it calls ``own``, and gives the variant up."""
 
     def give_up(self, number: int, reason: str) -> None:
         """Gives the variant up."""
 
     def failed(self, number: int) -> bool:
-        """Whether it was given up."""
+        """Whether the variant was given up."""
 
 
 class OwnFunction:
-    """A function that one variant compiles. A call runs what is compiled; the function itself if the variant failed.
+    """A function that one variant compiles. A call runs the compiled form, or the function if the variant failed.
 
     Args:
         variants: the turns of the process.
         number: the variant's.
-        name: of the function, in words.
+        name: the name of the function, in words.
         function: what is compiled.
         with_graphs: whether it may run as CUDA graphs.
     """
@@ -68,7 +68,7 @@ class OwnFunction:
     ) -> None:
         self.calls = 0
         self.has_settled = False
-        """Whether it had a whole turn. After it nothing should be compiled any more."""
+        """Whether it had a whole turn. After such a turn nothing should be compiled any more."""
         self._graphs, self._with_graphs = 0, with_graphs
         self._variants, self._number, self._name, self._function = variants, number, name, function
         compiled = upstream.compile_function(function, self._compile)
@@ -89,7 +89,7 @@ class OwnFunction:
 
 
 class _SwappedFunction:
-    """One function object of the program, whose code can call something else."""
+    """One function object of the program. Its code can be replaced by code that calls something else."""
 
     def __init__(self, function: types.FunctionType, variants: OwningTurns, number: int) -> None:
         own = function.__code__
@@ -105,7 +105,7 @@ class _SwappedFunction:
         self._calling = _make_calling_code(self._name, own)
 
     def apply(self) -> Undo:
-        """Makes the function call what is compiled."""
+        """Makes the function call the compiled form."""
         self._function.__globals__[self._name] = self.compiled
         self._function.__code__ = self._calling
 
@@ -118,7 +118,7 @@ class _SwappedFunction:
 
 
 copies: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
-"""The functions that stand for one of the program's. They compare by identity."""
+"""The replacements of one function of the program. They compare by identity."""
 
 
 _OUTER = """
@@ -132,7 +132,7 @@ def outer({free}):
 
 
 def _make_calling_code(name: str, own: types.CodeType) -> types.CodeType:
-    """Code that passes all arguments to a global, with the free variables of other code."""
+    """Makes code that passes all arguments to a global, and has the free variables of the code ``own``."""
     free = ", ".join(own.co_freevars)
     mention = f"if 0: {free}" if free else "pass"
     text = _OUTER.format(free=free, mention=mention, name=name)
@@ -163,7 +163,8 @@ def find_functions(place: str) -> Iterator[types.FunctionType]:
 
 
 def _list_functions(file: str) -> Iterator[types.FunctionType]:
-    """All functions that the collector knows, and those of modules of a file, which a program may have frozen."""
+    """Returns all functions that the garbage collector knows, and those of a file's modules, which it does not know if
+    the program has frozen them."""
     yield from (one for one in gc.get_objects() if type(one) is types.FunctionType)
     for module in list(sys.modules.values()):
         if os.path.realpath(getattr(module, "__file__", None) or "") != file:
@@ -193,12 +194,12 @@ def _find_by_path(path: str) -> Any:
 
 
 class OwnFunctions:
-    """What one variant compiles apart from the graphs that the program compiles.
+    """What one variant compiles in addition to the program's graphs.
 
     Args:
         variants: the turns of the process.
         number: the variant's.
-        places: of functions.
+        places: the places of the functions.
         optimizer: the change of optimizers, if their steps are compiled.
     """
 
@@ -224,7 +225,10 @@ class OwnFunctions:
                 self._found[place] = [_SwappedFunction(one, self._variants, self._number) for one in usual]
 
     def apply(self) -> Undo:
-        """Makes the program call what is compiled; gives the variant up if a function is missing, or is not called."""
+        """Makes the program call the compiled forms.
+
+        Gives the variant up if a function is missing, or is never called.
+        """
         self.find()
         missing = next((place for place in self._places if not self._found[place]), "")
         if missing:
@@ -252,7 +256,7 @@ class OwnFunctions:
         return (one for one in change.optimizers if change.suits(one)) if change is not None else iter(())
 
     def _override(self, optimizer: Any) -> Undo:
-        """Makes an optimizer's step the compiled one, inside of its hooks."""
+        """Replaces an optimizer's step by the compiled one. The optimizer's hooks still run around it."""
         before = vars(optimizer).get("step")
         own = self._steps.get(id(optimizer))
         if own is None:
@@ -272,5 +276,5 @@ class OwnFunctions:
         return undo
 
     def override(self, optimizer: Any) -> None:
-        """Makes the step of an optimizer the compiled one for the rest of the process."""
+        """Replaces the step of an optimizer by the compiled one for the rest of the process."""
         self._override(optimizer)

@@ -1,4 +1,4 @@
-"""The variants of this process: reads which ones to try, and puts them into torch as it is imported."""
+"""The variants of this process: reads which ones to try, and applies them to torch when it is imported."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .turns import Turns
 
 
 class HeldSettings:
-    """The switches of one variant, put in place as the modules that they change are imported.
+    """The switches of one variant. They are set when the modules that they change are imported.
 
     Args:
-        settings: of the variant; it is told which of them took effect.
+        settings: the settings of the variant; they note which of them took effect.
         switches: its switches.
     """
 
@@ -58,7 +58,7 @@ class HeldSettings:
         torch.compile = compile
 
     def _changed(self, keywords: Values, arguments: Values) -> Values:
-        """The keywords with a variant's; torch takes a mode or options, and not both."""
+        """Returns the keywords with those of a variant. torch takes a mode or options, and not both."""
         if keywords.get("options") and arguments.get("mode"):
             from ...upstream.inductor import list_options_of_mode
 
@@ -112,7 +112,10 @@ class HeldSettings:
         module.DataLoader.__init__ = init
 
     def _refuse(self, reason: str) -> None:
-        """Notes what had no effect somewhere; the variant goes on, because it may have one elsewhere."""
+        """Notes a switch that had no effect somewhere.
+
+        The variant goes on, because the switch may have an effect elsewhere.
+        """
         if reason not in self._settings.refused:
             self._settings.refused.append(reason)
 
@@ -126,7 +129,7 @@ class HeldSettings:
 
 @dataclass(frozen=True)
 class ProcessVariants:
-    """What this process has of its variants."""
+    """The variants of this process, and what carries them out."""
 
     folder: Path
     turns: Turns
@@ -143,7 +146,7 @@ class ProcessVariants:
             self.turns.hold()
 
     def observer(self, on_done: Callable[[], None]) -> StepObserver:
-        """The observation of the steps of this process."""
+        """Returns the observation of the steps of this process."""
         from .trial import VariantObserver, VariantTrial
 
         return VariantObserver(
@@ -155,7 +158,7 @@ _process: list[ProcessVariants] = []
 
 
 def process_variants() -> ProcessVariants:
-    """The variants of this process, which are read once."""
+    """Returns the variants of this process. They are read once."""
     if not _process:
         request = codec.decode(VariantsRequest, read_json(Path(os.environ[VARIANTS])))
         folder = Path(os.environ[CAPTURE_FOLDER])

@@ -1,4 +1,4 @@
-"""The settings of variants: what changes at the boundary of a step, and back."""
+"""The settings of variants: changes that are made and undone at the boundaries of steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SettingChange(Protocol):
     """A change of the process that can be made and undone between two steps."""
 
     def apply(self) -> Undo:
-        """Makes the change; returns what undoes it."""
+        """Makes the change; returns a function that undoes it."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Optimizers:
         self.held: Values = {}
         """Flags that each optimizer gets before its first step, and keeps."""
         self.found: Callable[[Any], None] = lambda optimizer: None
-        """Hears of each optimizer in its first step."""
+        """Is called with each optimizer in its first step."""
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def listen(self) -> None:
-        """Begins to note them; torch has been imported."""
+        """Begins to note the optimizers; torch has been imported."""
         call_before_optimizer_steps(self._note)
 
     def _note(self, optimizer: Any) -> None:
@@ -74,20 +74,20 @@ class Optimizers:
 
     @property
     def are_known(self) -> bool:
-        """Whether there are any."""
+        """Whether an optimizer has made a step."""
         return bool(self._known)
 
     def __iter__(self) -> Any:
         return iter(list(self._known))
 
     def why_not(self, flags: Values) -> str:
-        """Why no optimizer can be changed so; empty if one can."""
+        """Returns why no optimizer can get these flags; empty if one can."""
         reasons = [why_not(optimizer, flags) for optimizer in self]
         return "" if "" in reasons else next(iter(reasons), "the program has no optimizer")
 
 
 def why_not(optimizer: Any, flags: Values) -> str:
-    """Why an optimizer cannot have these flags; empty if it can."""
+    """Returns why an optimizer cannot get these flags; empty if it can."""
     from torch.optim.optimizer import _device_dtype_check_for_fused
 
     name = type(optimizer).__name__
@@ -122,18 +122,18 @@ AMP = "_step_supports_amp_scaling"
 
 @dataclass(frozen=True)
 class OptimizerChange:
-    """Keys of all groups of the optimizers that have them."""
+    """A change of keys in all groups of the optimizers that have these keys."""
 
     flags: Values
     optimizers: Optimizers
 
     @property
     def is_compiled(self) -> bool:
-        """Whether their steps are compiled, too."""
+        """Whether the steps of the optimizers are compiled, too."""
         return bool(self.flags.get(COMPILED))
 
     def suits(self, optimizer: Any) -> bool:
-        """Whether an optimizer can be changed so."""
+        """Whether an optimizer can be changed in this way."""
         return not why_not(optimizer, self.flags)
 
     def apply(self) -> Undo:
@@ -178,22 +178,22 @@ def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
 
 
 COUNTS = "_inductor_bench_step_counts"
-"""The attribute of an optimizer with its counts of steps at other places, by the id of the state and the place."""
+"""The attribute of an optimizer that holds its step counts on other devices, by the id of the state and the device."""
 
 
 def flags_of_compiled(optimizer: Any) -> Values:
-    """The flags with which an optimizer's step is compiled as a whole: on a device, its counts of steps lie there."""
+    """Returns the flags with which an optimizer's step is compiled as a whole; its step counts lie on the device."""
     kinds = {one.device.type for group in optimizer.param_groups for one in group["params"]}
     on_host = all(find_device(kind).runs_on_host for kind in kinds)
     return {"fused": False, "foreach": not on_host, "capturable": not on_host}
 
 
 Rate = tuple[Values, Any, Any]
-"""A group, its learning rate, and the tensor in its place."""
+"""A group, its learning rate, and the tensor that replaces it."""
 
 
 def _make_rates(optimizer: Any) -> list[Rate]:
-    """Makes learning rates tensors, which may change without another compilation."""
+    """Turns learning rates into tensors, which may change without another compilation."""
     import torch
 
     found = []
@@ -206,7 +206,7 @@ def _make_rates(optimizer: Any) -> list[Rate]:
 
 
 def _restore_rates(rates: list[Rate]) -> None:
-    """Makes them numbers again, with what a scheduler has made of them."""
+    """Turns learning rates into numbers again, with the changes that a scheduler has made."""
     import torch
 
     for group, before, made in rates:
@@ -216,9 +216,9 @@ def _restore_rates(rates: list[Rate]) -> None:
 
 
 def _place_step_counts(optimizer: Any) -> None:
-    """Moves the counts of steps to where the flags need them: beside the parameters, or on the host.
+    """Moves the step counts to where the flags need them: to the parameters' device, or to the host.
 
-    Each place gets the same tensors each time, on which what is compiled has guards.
+    Each place gets the same tensors each time, because the compiled code has guards on them.
     """
     import torch
 
@@ -242,7 +242,7 @@ def _place_step_counts(optimizer: Any) -> None:
 
 @dataclass
 class VariantSettings:
-    """What makes one variant, sorted by where it is put in place."""
+    """The changes of one variant, sorted by where they are made."""
 
     number: int
     slug: str
@@ -261,11 +261,11 @@ class VariantSettings:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it has compiled graphs of its own."""
+        """Whether the variant has compiled graphs of its own."""
         return bool(self.options or self.changes or self.tag)
 
     def refuse(self, reason: str) -> None:
-        """Gives the variant up, because a switch of it cannot be made."""
+        """Gives the variant up, because one of its switches cannot be set."""
         self.refused.append(reason)
         self.fail(reason)
 
@@ -275,7 +275,7 @@ class VariantSettings:
 
 
 def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *, alternates: bool) -> VariantSettings:
-    """Sorts the switches of a variant. What this torch lacks is refused once that is known."""
+    """Sorts the switches of a variant. A switch that this torch lacks is refused as soon as that is known."""
     made = VariantSettings(number, variant.slug)
     flags: Values = {}
     for switch in variant.switches:
@@ -303,7 +303,7 @@ def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *,
 
 
 def name_of(switch: VariantSwitch) -> str:
-    """A switch in words."""
+    """Returns a switch in words."""
     return f"{switch.setting}={switch.value}"
 
 
@@ -329,7 +329,7 @@ def try_changes(settings: VariantSettings) -> None:
 
 
 def make_all(changes: Iterable[SettingChange]) -> Undo:
-    """Makes changes; returns what undoes them in the opposite order."""
+    """Makes changes; returns a function that undoes them in the opposite order."""
     undoings = [change.apply() for change in changes]
 
     def undo() -> None:

@@ -38,8 +38,8 @@ COMPILING_STEPS = 2
 """Steps of each variant in a process that only compiles: what an optimizer's first step changes compiles again."""
 
 APART = 3
-"""The largest number of variants' turns between two turns of the original, so that each variant has the original
-nearby."""
+"""The largest number of variants' turns between two turns of the original, so that each variant runs soon before or
+after the original."""
 
 SAVE_S = 5.0
 """Seconds after which the samples until then are written, in case the process is ended."""
@@ -54,7 +54,7 @@ class Turn:
 
 
 def order_of(turn: int, variants: Sequence[int]) -> list[int]:
-    """The order of the original and the variants in one round.
+    """Returns the order of the original and the variants in one round.
 
     Each round begins with another variant, and every second one runs backwards, so that drifts cancel.
     """
@@ -71,7 +71,7 @@ def order_of(turn: int, variants: Sequence[int]) -> list[int]:
 
 
 def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) -> list[Turn]:
-    """All steps after the comparison of what the variants compute.
+    """Returns all steps after the comparison of what the variants compute.
 
     Args:
         variants: their numbers, without the original.
@@ -87,7 +87,7 @@ def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) ->
 
 
 def count_samples(step_s: float, time_s: float, least: int, most: int) -> int:
-    """The number of timed steps for a time, within limits."""
+    """Returns the number of timed steps for a time, within limits."""
     return max(1, least, min(most, math.ceil(time_s / max(step_s, 1e-6))))
 
 
@@ -129,7 +129,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
 
     @property
     def is_settling(self) -> bool:
-        """Whether nothing is decided yet."""
+        """Whether the trial has not decided anything yet."""
         return self._plan is None
 
     def _forget(self) -> None:
@@ -160,7 +160,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._begin_step(self._schedule[place - 1], number)
 
     def _note_collectives(self, place: int) -> None:
-        """Notes how far this rank is, so that it can be seen whether all ranks change their variants at one step."""
+        """Notes the number of collectives, which shows whether all ranks change their variants at the same step."""
         count, begin = count_collectives(), self._plan.begin if self._plan else None
         known = self.found.collectives if count is None else (*self.found.collectives, (place, count))
         self.found = replace(self.found, begin=begin, collectives=known)
@@ -174,7 +174,10 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._write(CHECKING)
 
     def _make_schedule(self) -> None:
-        """The steps from here on. Ranks keep places for all variants, so that their turns stay the same."""
+        """Makes the schedule of the steps from here on.
+
+        Every rank plans steps for all variants, also for failed ones, so that the ranks' turns stay the same.
+        """
         assert self._plan is not None and self._plan.end is not None
         if self._turns.request.only_compiles:
             alive = [one.number for one in self._turns.alive]
@@ -193,7 +196,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
     # The steps
 
     def _begin_step(self, turn: Turn, number: int) -> None:
-        """Begins a step; the change between two variants belongs to neither."""
+        """Begins a step. The change from one variant to the next belongs to no step."""
         turns = self._turns
         if turn.variant not in (ORIGINAL, *(one.number for one in turns.alive)):
             turn = Turn(turns.held, False)
@@ -248,7 +251,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._write(state)
 
     def fail(self, error: BaseException) -> None:
-        """Ends the trial because of an error of its own."""
+        """Ends the trial because of an error in the trial itself."""
         self._turns.end()
         self.found = replace(self.found, error=describe_error(error))
         self._write(FAILED)
@@ -293,8 +296,8 @@ def _state_of(settings: VariantSettings) -> VariantState:
 class VariantObserver(StepObserver):
     """The observation of one process.
 
-    The pattern of calls is that of Dynamo's graphs, because each variant has graphs of Inductor of its own. Those of
-    the original say what device is used, and whether the program trains.
+    The pattern of calls is that of Dynamo's graphs, because each variant has graphs of Inductor of its own. The graphs
+    of the original show which device is used, and whether the program trains.
 
     Args:
         turns: the variants.
@@ -316,7 +319,10 @@ class VariantObserver(StepObserver):
         turns.note_call = self._note_call
 
     def note_change(self) -> None:
-        """As in ``StepObserver``. What a variant compiles changes nothing in the pattern of the program's calls."""
+        """Notes a change as ``StepObserver`` does.
+
+        Compilations of variants leave the pattern of the program's calls as it is.
+        """
         self._measurement.is_noisy = True
         if self._trial.is_settling:
             self._pattern.forget()

@@ -1,7 +1,7 @@
-"""Whose turn it is: compiles each graph of the program once for each variant, and calls that of the active one.
+"""The turns of the variants: compiles each graph of the program for each variant, and calls the active one's.
 
 Dynamo captures the program once, as without variants. The backward graph of a call belongs to the variant that ran the
-forward graph. No failure of a variant reaches the program while the original can take its place.
+forward graph. If a variant fails, the original runs instead, so that the program does not see the failure.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Turns:
         self.variant = ORIGINAL
         """The number of the active variant."""
         self.watches = False
-        """Whether the next call of a graph is looked at before it is made."""
+        """Whether something has to be done before the next call of a graph."""
         self.note_call: NoteCall | None = None
-        """Hears of each call of a graph, while steps are delimited by the pattern of calls."""
+        """Is called before each call of a graph, while the pattern of calls delimits the steps."""
         self.check: Check | None = None
-        """Compares the variants of a graph before its next call, once that is asked for."""
+        """Compares the variants of a graph before its next call, if a comparison is requested."""
         self.request = request
         self.optimizers = Optimizers()
         self.checks: list[CheckedCallable] = []
@@ -88,7 +88,7 @@ class Turns:
         self.held = ORIGINAL if request.alternates else len(self.settings[:2]) - 1
         """The variant that is active while none is timed: the original if they alternate."""
         self.is_over = False
-        """Whether nothing is compiled for variants any more."""
+        """Whether variants are no longer compiled."""
         self._graphs: list[VariantGraph] = []
         self._numbers: dict[str, int] = {}  # the number of each thing that was compiled
         self._undo_step: Undo = _undo_nothing
@@ -96,7 +96,7 @@ class Turns:
         self._in_place = ORIGINAL  # the variant whose changes are in place
         self._is_prepared = False
         self.replays: upstream.ReplaySwitch | None = None
-        """Lets graphs that are replayed run kernel by kernel, to be compared."""
+        """Makes graphs that are replayed launch their kernels one by one for the comparison."""
         self._waits_for_functions = self.held != ORIGINAL and bool(self.settings[self.held].functions)
         self._folder, self._journal = folder, -1
         self._compiling = 0
@@ -105,17 +105,20 @@ class Turns:
 
     @property
     def active(self) -> VariantSettings:
-        """The settings of the active variant."""
+        """Returns the settings of the active variant."""
         return self.settings[self.variant]
 
     @property
     def alive(self) -> list[VariantSettings]:
-        """The variants that can be timed, without the original."""
+        """Returns the variants that can be timed, without the original."""
         differing = {row.variant for row in self.checks if row.reason and row.is_compared}
         return [one for one in self.settings[1:] if not one.failure and one.number not in differing]
 
     def hold(self) -> None:
-        """Makes the variant that is on from the first step the active one; its optimizer flags wait for optimizers."""
+        """Activates the variant that is on from the first step.
+
+        Its optimizer flags are set when there are optimizers.
+        """
         optimizer = self.settings[self.held].optimizer
         if optimizer:
             self.optimizers.held = optimizer.flags
@@ -137,7 +140,8 @@ class Turns:
             self.fail(number, error)
 
     def _change_step(self, number: int) -> Undo:
-        """Makes the changes that no compilation of the program's graphs sees: of optimizers and of functions."""
+        """Makes the changes that do not affect how the program's graphs are compiled: of optimizers and of
+        functions."""
         if self.held == number:  # what is on from the first step stays on
             return _undo_nothing
         optimizer = self.settings[number].optimizer
@@ -161,7 +165,7 @@ class Turns:
             self._owns[self.held].override(optimizer)
 
     def _find_held(self) -> None:
-        """Compiles the functions of the variant that is on from the first step, as soon as they are there."""
+        """Compiles the functions of the variant that is on from the first step, as soon as they exist."""
         owns = self._owns[self.held]
         if not self._waits_for_functions:
             return
@@ -175,7 +179,7 @@ class Turns:
         return bool(self.settings[number].failure)
 
     def _put_in_place(self, number: int) -> None:
-        """Makes the changes that compilation sees, after those that are in place were undone."""
+        """Undoes the changes that are in place, and makes those of a variant that affect compilation."""
         self._undo_changes()
         self._undo_changes, self._in_place = _undo_nothing, ORIGINAL
         self._undo_changes = make_all(self.settings[number].changes)
@@ -183,7 +187,7 @@ class Turns:
 
     @contextlib.contextmanager
     def in_place_of(self, number: int) -> Iterator[None]:
-        """The settings of a variant instead of those of the active one, apart from the optimizer's."""
+        """Inside, the settings of a variant replace those of the active one, except for the optimizer's."""
         before = self._in_place
         if before == number:
             yield
@@ -195,7 +199,7 @@ class Turns:
             self._put_in_place(before)
 
     def note(self, number: int, what: str) -> None:
-        """Writes into the journal what is about to happen, which may end this process."""
+        """Writes into the journal what is about to happen, because it may end this process."""
         if self._journal < 0:
             path = self._folder / f"{os.getpid()}{JOURNAL}"
             self._journal = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -203,7 +207,7 @@ class Turns:
         os.pwrite(self._journal, f"{text:<{JOURNAL_BYTES}}"[:JOURNAL_BYTES].encode() + b"\n", 0)
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Gives a variant up: the original takes its place in all graphs."""
+        """Gives a variant up: from now on the original runs instead of it in all graphs."""
         import torch
 
         traceback.print_exception(error)
@@ -219,7 +223,7 @@ class Turns:
             graph.compiled.pop(number, None)
 
     def refuse_optimizers(self) -> None:
-        """Gives variants up that change flags of optimizers which no optimizer of the program can have."""
+        """Gives up the variants that need optimizer flags which no optimizer of the program can have."""
         for settings in self.settings[1:]:
             flags = settings.optimizer.flags if settings.optimizer else {}
             reason = self.optimizers.why_not(flags) if flags else ""
@@ -229,7 +233,7 @@ class Turns:
     # The compilation
 
     def compile(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **keywords: Any) -> Any:
-        """Compiles a graph for the original and for all variants; returns what calls the active one's."""
+        """Compiles a graph for the original and for all variants; returns a function that calls the active one's."""
         self._find_held()
         if self.is_over:
             return original(backend, module, inputs, **keywords)
@@ -285,7 +289,7 @@ class Turns:
         return made
 
     def _prepare(self) -> None:
-        """Looks, once Inductor is there, which variants can be compiled, and how often Dynamo has to."""
+        """Finds out, after Inductor is imported, which variants can be compiled and how often Dynamo has to compile."""
         if self._is_prepared:
             return
         self._is_prepared = True
@@ -300,7 +304,7 @@ class Turns:
             upstream.allow_recompilations(len(kinds))
 
     def _compiled_now(self) -> list[VariantSettings]:
-        """The variants that may run what Dynamo captures now: those with the active one's guarded settings."""
+        """Returns the variants with the guarded settings of the active one: they may run what Dynamo captures now."""
         if not self.request.alternates:
             return [self.settings[self.held]] if self.held else []
         return [one for one in self.settings[1:] if one.guards == self.active.guards]
@@ -311,7 +315,7 @@ class Turns:
         surround = partial(self._compiling_for, settings)
         try:
             made = upstream.compile_as(backend, module, list(inputs), {**options, **settings.options}, surround)
-        except Exception as error:  # whatever a compiler raises costs the variant, and not the program
+        except Exception as error:  # an exception of the compiler ends the variant, and not the program
             self.fail(settings.number, error)
             return
         settings.graphs += 1
@@ -321,7 +325,7 @@ class Turns:
     def compile_own(
         self, number: int, name: str, module: Any, inputs: Any, *, with_graphs: bool = True
     ) -> Callable[..., Any]:
-        """Compiles a graph that only one variant has, beside the same graph as Dynamo captured it, which runs eagerly.
+        """Compiles a graph that only one variant has. The same graph, as Dynamo captured it, is kept to run eagerly.
 
         Args:
             number: the variant's.
@@ -340,7 +344,7 @@ class Turns:
             surround = partial(self._compiling_for, settings)
             options = settings.options if with_graphs else {**settings.options, **upstream.WITHOUT_CUDA_GRAPHS}
             made = upstream.compile_own_graph(module, inputs, options, surround)
-        except Exception as error:  # whatever a compiler raises costs the variant, and not the program
+        except Exception as error:  # an exception of the compiler ends the variant, and not the program
             self.fail(number, error)
             return own  # type: ignore[no-any-return]
         settings.graphs += 1
@@ -358,7 +362,7 @@ class Turns:
 
     @contextlib.contextmanager
     def _compiling_for(self, settings: VariantSettings) -> Iterator[None]:
-        """Compiles inside with a variant's settings, and adds the time to its own."""
+        """Compiles inside with a variant's settings, and adds the time to the variant's compile time."""
         self.note(settings.number, "compiles")
         try:
             with self._adding_time(settings), self.in_place_of(settings.number), upstream.tag_cache(settings.tag):
@@ -368,7 +372,7 @@ class Turns:
 
     @contextlib.contextmanager
     def _timed_for(self, settings: VariantSettings) -> Iterator[None]:
-        """Adds the time inside to what a variant compiles, and that of backward graphs which are compiled later."""
+        """Adds the time inside to a variant's compile time, and later that of its backward graphs."""
         adding = partial(self._adding_time, settings)
         with adding(), upstream.around_compilations(adding):
             yield
@@ -385,7 +389,7 @@ class Turns:
                 settings.compile_s += time.perf_counter() - begin_s
 
     def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that calls ``made``; if ``made`` fails, it calls ``own``."""
+        """Returns a function that calls ``made``; if ``made`` fails, it calls ``own``."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             try:
@@ -419,7 +423,7 @@ class Turns:
         self.watches = self.note_call is not None or waits
 
     def end(self) -> None:
-        """Makes the original the active one for the rest of the process, and frees what the variants hold."""
+        """Makes the original the active one for the rest of the process, and frees the memory of the variants."""
         if self._waits_for_functions:
             self._waits_for_functions = False
             self.settings[self.held].refuse("the program has no function of this name that can be compiled")
