@@ -78,5 +78,5 @@ def test_every_argument_is_documented(function: object) -> None:
 
 def test_the_configs_of_one_run_are_applied_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(PINS, "pins.json")
-    with pytest.raises(InductorBenchError, match="are in this process already"):
+    with pytest.raises(InductorBenchError, match="has already loaded the configs of a RUN"):
         inductor_bench.apply(tmp_path)

@@ -73,7 +73,7 @@ LIMIT_S = 300.0
 
 
 def read_environment(python: str) -> Environment:
-    """The machine and the versions as an interpreter sees them.
+    """Returns the machine and the versions as an interpreter sees them.
 
     Raises:
         InductorBenchError: the interpreter has no working torch.
@@ -92,7 +92,7 @@ def read_environment(python: str) -> Environment:
 
 
 def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
-    """Checks that the pins were found with the versions and on the device that are here.
+    """Checks that the pins were found with the versions and on the device of this process.
 
     Raises:
         InductorBenchError: they were not; the message names each difference.
@@ -142,14 +142,14 @@ def require_retuned(run: Run, folder: RunFolder) -> None:
         raise InductorBenchError(f"{folder.path} has no retunes", hint, "no-retunes")
 
 
-# Keeps configs out of later programs that changed the outputs of a graph in the program.
+# Keeps configs that changed the outputs of a graph out of later programs.
 
 
 WRONG = f"{CHANGES_OUTPUTS}: it was dropped when the program was compared"
 
 
 def add_verification(run: Run, found: Verification) -> Run:
-    """The run with a verification. The retunes whose configs it dropped have failed."""
+    """Returns the run with a verification. The retunes whose configs the verification dropped have failed."""
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     retunes = tuple(
         replace(retune, failure=Failure(VERIFY, "wrong", WRONG, subject=retune.name))
@@ -161,7 +161,7 @@ def add_verification(run: Run, found: Verification) -> Run:
 
 
 def forget_dropped(found: Verification, environment: Environment) -> None:
-    """Removes the dropped configs of an environment, and those of twins, from the tunings that other runs know."""
+    """Deletes the dropped configs, and those of twins, from the tunings of the environment that other runs use."""
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     if not dropped:
         return
@@ -192,7 +192,7 @@ class ApplyOutcome:
 
     @property
     def winners(self) -> int:
-        """The number of kernels that won something by themselves."""
+        """Returns the number of kernels that are faster alone."""
         return len(self.pinned.pinned) - self.edits + len(self.pinned.unpinned)
 
     @property
@@ -202,7 +202,7 @@ class ApplyOutcome:
 
     @property
     def unpinned(self) -> tuple[AppliedKernel, ...]:
-        """The winners that cannot be pinned, each with its reason."""
+        """Returns the winners that cannot be pinned, each with its reason."""
         return tuple(map(describe_unpinned, self.pinned.unpinned))
 
     @property
@@ -261,7 +261,7 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
 
 
 def _list_pins(run: Run, folder: RunFolder, edits: Sequence[KernelEdit]) -> PinnedRun:
-    """The configs of a RUN, if it was retuned, and edited kernels.
+    """Returns the configs of a RUN, if it was retuned, and the edited kernels.
 
     Raises:
         InductorBenchError: there is neither.
@@ -289,7 +289,7 @@ def _apply_tuned(folder: Path, request: ApplyRequest, progress: Progress) -> App
 def _apply_elsewhere(
     pinned: PinnedRun, environment: Environment, request: ApplyRequest, progress: Progress
 ) -> ApplyOutcome:
-    """Runs or compares a program whose RUN need not be here."""
+    """Runs or compares a program whose RUN may be missing here."""
     if not request.verify:
         return _run(None, pinned, request)
     edits = [read_edit(Path(pin.file)) for pin in pinned.pins.edits]
@@ -310,7 +310,7 @@ def _apply_elsewhere(
 
 
 def _add_checks(found: Verification, edits: Sequence[KernelEdit]) -> Verification:
-    """A comparison with what is known of its edits by themselves: the times, and which ones were not checked."""
+    """Adds to a comparison what is known of its edits alone: the times, and which edits were not checked."""
     notes = (*found.notes, *warn_of_unchecked_edits(edits))
     return replace(found, notes=notes, kernels=add_checked_ratios(found.kernels, edits))
 
@@ -322,7 +322,7 @@ def _find_python(request: ApplyRequest) -> str:
 def _verify(
     folder: RunFolder, pinned: PinnedRun, request: ApplyRequest, progress: Progress, replays: bool = False
 ) -> tuple[Verification, bool]:
-    """The comparison, and whether the user stopped it."""
+    """Returns the comparison, and whether the user stopped it."""
     limits = request.timeout_s, request.stop, request.proof_s
     plan = ProofPlan(folder, request.command, make_users_environment(), *limits, replays)
     try:
@@ -371,7 +371,7 @@ def prepare_process(folder: Path, kernels: Sequence[Path] = ()) -> tuple[PinnedR
     """
     if os.environ.get(PINS):
         raise InductorBenchError(
-            "the configs of a RUN are in this process already, or it was started by `inductor-bench apply`",
+            "this process has already loaded the configs of a RUN, or `inductor-bench apply` started it",
             "call inductor_bench.apply once; without it, `inductor-bench apply RUN -- COMMAND` does the same",
             "applied-already",
         )

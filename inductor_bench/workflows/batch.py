@@ -48,7 +48,7 @@ from .progress import Progress
 
 
 def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tuple[str, ...]:
-    """The devices on which models are timed, one model at a time on each.
+    """Returns the devices on which models are timed, one model at a time on each.
 
     Args:
         asked: the requested devices; empty for all devices.
@@ -74,7 +74,7 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
 
 
 def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int | None, overlap: bool | None) -> int:
-    """The number of models that overlap on each device.
+    """Returns the number of models that overlap on each device.
 
     Args:
         devices: the devices of the batch.
@@ -110,7 +110,7 @@ class BatchOutcome:
 
 
 def plan_batch(request: BatchRequest) -> tuple[ModelRequest, ...]:
-    """The selected models, with all their options.
+    """Returns the selected models with all their options.
 
     Raises:
         UsageError: the list cannot be read, or no model is selected.
@@ -127,7 +127,7 @@ def plan_batch(request: BatchRequest) -> tuple[ModelRequest, ...]:
 
 
 def find_secrets(request: BatchRequest, requests: Sequence[ModelRequest]) -> Redaction:
-    """The values that are kept out of the batch.
+    """Returns the values that are kept out of the batch.
 
     Raises:
         UsageError: a name of ``redact`` matches nothing.
@@ -177,7 +177,7 @@ def run_batch(request: BatchRequest, progress: Progress) -> BatchOutcome:
 
 
 def _find_executor(request: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
-    """The executor that measures the models."""
+    """Returns the executor that measures the models."""
     if request.executor == RAY:
         return _find_cluster(request, requests, progress)
     if request.address is not None:
@@ -194,7 +194,7 @@ def _find_cluster(request: BatchRequest, requests: Sequence[ModelRequest], progr
     if request.devices:
         raise UsageError(
             "--devices names GPUs of this machine, and Ray chooses among its own",
-            "leave it away",
+            "leave it out",
             "conflicting-options",
         )
     if request.overlap:
@@ -215,7 +215,7 @@ def _find_cluster(request: BatchRequest, requests: Sequence[ModelRequest], progr
 
 
 def default_folder(request: BatchRequest) -> Path:
-    """The folder of a list, which is the same each time, so that the same command continues the batch."""
+    """Returns the folder of a list. It is the same each time, so that the same command continues the batch."""
     return Path("batches") / (request.source.stem + ("-training" if request.overrides.get("training") else ""))
 
 
@@ -236,7 +236,7 @@ def _check_folder(folder: BatchFolder, request: BatchRequest) -> None:
 def _open_batch(
     folder: BatchFolder, request: BatchRequest, requests: Sequence[ModelRequest], redaction: Redaction
 ) -> Batch:
-    """The batch with a row for each requested model; finished rows of an earlier turn are kept."""
+    """Returns the batch with a row for each requested model; finished rows of an earlier turn are kept."""
     if not folder.exists():
         created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
@@ -276,7 +276,7 @@ def _describe_difference(earlier: ModelRequest, request: ModelRequest) -> str:
 
 
 def _check_earlier_row(model: BatchModel, folder: BatchFolder, request: BatchRequest) -> BatchModel:
-    """The row of a model from an earlier turn, checked against its RUN.
+    """Returns the row of a model from an earlier turn, after a check against its RUN.
 
     Raises:
         UsageError: its search had other options.
@@ -303,7 +303,7 @@ def _check_earlier_row(model: BatchModel, folder: BatchFolder, request: BatchReq
 
 
 def _check_earlier_search(model: BatchModel, run: RunFolder, search: SearchRequest) -> BatchModel:
-    """The row of a measured model whose settings are searched for."""
+    """Returns the row of a measured model for which settings are searched."""
     if not is_step_searchable(model.request, run):
         return BatchModel(model.request)
     if is_without_search(run, search):

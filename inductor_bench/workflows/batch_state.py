@@ -45,7 +45,7 @@ from ..store.redaction import Redaction
 from .optimizing.batch_search import describe_optimizer, finish_search, read_printed_failure, search_words
 from .progress import Progress
 
-# One attempt at a model of a batch: its job, the judgement of its outcome, and the decision on another attempt.
+# One attempt at a model of a batch: its job, the judgement of its outcome, and the decision whether to try again.
 
 
 LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
@@ -77,7 +77,7 @@ def make_job(
     *,
     alone: bool,
 ) -> Job:
-    """The job that measures a model, tunes the kernels of a measured one, or searches for settings that help it.
+    """Makes the job that measures a model, tunes the kernels of a measured one, or searches for settings that help it.
 
     Args:
         model: the row of the model.
@@ -108,7 +108,7 @@ def make_job(
 
 
 def finish(model: BatchModel, ended: JobEnded, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
-    """The row of a model after its job has ended, and its RUN, if there is one."""
+    """Returns the row of a model after its job has ended, and its RUN, if there is one."""
     try:
         run: Run | None = folder.run(model.request.name).load()
     except InductorBenchError:
@@ -120,7 +120,7 @@ def finish(model: BatchModel, ended: JobEnded, folder: BatchFolder) -> tuple[Bat
 
 
 def make_row_after_loss(given: BatchModel, device: str, losses: int, reason: str, log: Path) -> BatchModel:
-    """The row of a model whose machine was lost.
+    """Makes the row of a model whose machine was lost.
 
     It is the row before the attempt, so that a loss costs no retry; after :data:`MOST_LOSSES` losses it is a failure.
 
@@ -142,13 +142,13 @@ def make_row_after_loss(given: BatchModel, device: str, losses: int, reason: str
 
 
 def list_breakdown_words(model: BatchModel) -> tuple[str, ...]:
-    """The options of a model for the command line; the limit of its time is that of its whole process."""
+    """Returns the options of a model for the command line. Its time limit is that of the whole process."""
     batch_size = model.batch_size or model.request.batch_size
     return list_option_words(replace(model.request, batch_size=batch_size, timeout_s=None))
 
 
 def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
-    """The status of a model after its process has ended, and its first failure."""
+    """Returns the status of a model after its process has ended, and its first failure."""
     failures = run.failures if run is not None else ()
     stopped = next((failure for failure in failures if failure.kind == "interrupted"), None)
     if ended.timed_out:
@@ -185,10 +185,10 @@ def _failed_for_sharing(failure: Failure | None) -> bool:
 
 
 def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
-    """The row with which a model that was timed beside another is measured again by itself, if that is necessary.
+    """Returns a row that measures a model again alone, because it was timed next to another model.
 
-    It is necessary if the CPU decides the time: for modules on the CPU, and if the GPU waits for its host.
-    Returns ``None`` otherwise.
+    This is needed if the CPU decides the time: for modules on the CPU, and if the GPU waits for its host. Otherwise
+    returns ``None``.
     """
     if run is None or not any(_needs_cores(module) for module in run.modules):
         return None
@@ -196,7 +196,8 @@ def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
 
 
 def reset_row(model: BatchModel) -> BatchModel:
-    """The row with which an unfinished model of an earlier turn begins anew; it keeps :data:`MEASURED_ALONE`."""
+    """Returns the row with which an unfinished model of an earlier turn begins again; it keeps
+    :data:`MEASURED_ALONE`."""
     return BatchModel(model.request, notes=(MEASURED_ALONE,) if MEASURED_ALONE in model.notes else ())
 
 
@@ -206,14 +207,14 @@ def _needs_cores(module: ModuleRecord) -> bool:
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:
-    """The row with which a failed model is tried again; ``None`` if it is not.
+    """Returns the row with which a failed model is tried again; ``None`` if it is not tried again.
 
-    After a failure for lack of memory a model that ``shared`` its device is tried by itself, and then with half its
-    batch size. Neither counts as a retry.
+    If memory ran out and the model ``shared`` its device, it is tried alone. If it ran out without sharing, it is tried
+    with half its batch size. Neither of these attempts counts as a retry.
     """
     request = model.request
     if shared and _failed_for_sharing(model.failure):
-        note = "there was too little memory beside another model: tried by itself"
+        note = "there was too little memory beside another model: tried alone"
         return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
     if is_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
@@ -226,7 +227,7 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
 
 
 def make_plain_request(request: ModelRequest) -> ModelRequest:
-    """The part of a request that decides its result: without its line in the list and its time limit."""
+    """Returns the part of a request that decides its result: without its line in the list and its time limit."""
     return replace(request, line=0, timeout_s=None)
 
 
@@ -311,7 +312,8 @@ class BatchState:
             self._reset_running()
 
     def _rank(self, model: BatchModel) -> tuple[bool, bool, bool]:
-        """The order of models: measurements, retunes that go on, and searches, which take longest."""
+        """Returns the place of a model in the order: first measurements, then retunes that go on, then searches, which
+        take longest."""
         return model.status == UNOPTIMIZED, model.request.name in self._alone, model.status == MEASURED
 
     def save(self) -> None:
@@ -374,7 +376,7 @@ class BatchState:
         self._waiting.insert(0, again)
 
     def _await_search(self, model: BatchModel) -> None:
-        """Lets a measured model wait for its search, behind the measurements of the others."""
+        """Lets a measured model wait for its search, behind the measurements of the other models."""
         if self._search is not None and model.status in (DONE, PARTIAL):
             waiting = replace(model, status=UNOPTIMIZED)
             self._put(waiting)
@@ -426,7 +428,7 @@ class BatchState:
         self.save()
 
     def _describe_progress(self) -> str:
-        """The progress in words: ``3 of 18 done, 1 failed · mixnet_l on GPU 0 · about 12 min left``."""
+        """Returns the progress in words: ``3 of 18 done, 1 failed · mixnet_l on GPU 0 · about 12 min left``."""
         rows = [self._row(name) for name in self._names]
         failed = sum(row.status == FAILED for row in rows)
         parts = [f"{sum(row.status in (DONE, PARTIAL) for row in rows)} of {len(rows)} done"]
@@ -439,7 +441,7 @@ class BatchState:
         return " · ".join(parts)
 
     def _left_s(self) -> float:
-        """The estimated time in seconds until the last model ends."""
+        """Estimates the seconds until the last model ends."""
         now = time.monotonic()
         measured, searched = self._usual_s(searches=False), self._usual_s(searches=True)
         running, to_come = [], []
@@ -457,7 +459,7 @@ class BatchState:
         return (sum(to_come) + sum(running)) / min(self._slots, self._jobs or self._slots)
 
     def _usual_s(self, *, searches: bool) -> float:
-        """The seconds that a model's measurement takes, or its search, as far as is known by now."""
+        """Returns the usual seconds of a model's measurement, or of its search, as far as they are known now."""
         times = self._search_times if searches else self._times
         return fmean(times) if times else self._search.budget_s if searches and self._search is not None else 0.0
 

@@ -99,7 +99,7 @@ class StoppedBreakdown(KeyboardInterrupt):
 
 
 def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
-    """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
+    """Writes the reports. The record was saved before, so that a full disk only prevents the reports."""
     try:
         return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=plots)))
     except InductorBenchError as error:
@@ -138,7 +138,7 @@ def break_down_again(
 
 
 def analyse_again(folder: RunFolder) -> Run:
-    """The record of a RUN, made again from its evidence by this version of the analysis.
+    """Makes the record of a RUN again from its evidence, with this version of the analysis.
 
     Raises:
         InductorBenchError: the record cannot be read.
@@ -162,7 +162,7 @@ def analyse_again(folder: RunFolder) -> Run:
 def _verify(
     run: Run, folder: RunFolder, asked: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
-    """The run with the proof of its retunes, if they have none and this tool knows how the model runs."""
+    """Returns the run with the proof of its retunes, if they have no proof and this tool knows how to run the model."""
     found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
     if asked.retune is None or not asked.retune.verify or not is_without_proof(found, folder):
         return run
@@ -189,7 +189,7 @@ def _verify(
 
 
 ENDS, GONE = "the program ends; reading what was observed", "waiting for the end of the program's process"
-"""The stages from the moment when the program's Python has ended to the end of its process."""
+"""The stages between the end of the program's Python and the end of its process."""
 
 GOES_ON, STOPS = "the steps are measured; the program goes on", "the steps are measured; the program is ended"
 """The stage from the answer to the program's end, without and with ``--stop``."""
@@ -210,7 +210,7 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
     Args:
         request: what is broken down, and how.
         progress: is told what happens.
-        answer: is given the record as soon as the program's steps are measured, while the program goes on.
+        answer: is called with the record as soon as the program's steps are measured, while the program goes on.
 
     Raises:
         UsageError: the target is missing, or the options do not fit it.
@@ -296,12 +296,12 @@ class Breakdown:
         self.save()
 
     def _observe(self, evidence: Evidence) -> None:
-        """Takes new evidence, and stores it."""
+        """Takes and stores new evidence."""
         self._evidence = self._redaction.evidence(evidence)
         save_evidence(self._folder, self._evidence)
 
     def _analyse(self, *, with_step: bool = True, predicts: bool = True) -> None:
-        """Makes the record of the evidence so far; the step comes once all modules have been measured."""
+        """Makes the record from the evidence so far. The step is added after all modules have been measured."""
         known = set(self.run.failures)
         evidence = self._evidence if with_step else self._evidence.without_steps()
         self.run = analyse(self.run, evidence, self._files, predicts=predicts)
@@ -322,7 +322,7 @@ class Breakdown:
         self._folder.save(self.run)
 
     def interrupted(self) -> BreakdownOutcome:
-        """Adds what was observed and is not in the record yet, and the interruption. A further one leaves both out."""
+        """Adds what was observed since the last record, and the interruption. A second one leaves both out."""
         if self._stage in (CAPTURE, PROFILE):
             self._progress.stage("adding what was observed until now (Ctrl-C leaves it out)")
             with suppress(KeyboardInterrupt, OSError, InductorBenchError):
@@ -339,7 +339,7 @@ class Breakdown:
         return report_run(self.run, self._folder, plots=False)
 
     def _keep_captured_so_far(self) -> None:
-        """Reads what a program that was ended left behind, if it has not told its steps before."""
+        """Reads what an ended program left behind, unless its steps were read before."""
         if self._stage == CAPTURE and self._listed is None and self.run.program is None:
             captured = read_program(
                 self._folder.work, self._folder.logs / "program.log", self._environment, is_whole=False
@@ -363,7 +363,7 @@ class Breakdown:
         self._autotune()
 
     def pool(self, environment: Mapping[str, str]) -> WorkerPool:
-        """The workers, in an environment of ``compile_environment.capture_environment``."""
+        """Returns the workers, in an environment of ``compile_environment.capture_environment``."""
         self._environment = {**environment, **self._redaction.variables}
         limit_s, on_line = self._request.timeout_s, self._progress.output
         return WorkerPool(self._python, self._folder.work, self._environment, limit_s, on_line)
@@ -397,7 +397,7 @@ class Breakdown:
         return ModuleMeasurements(captured, pool, self._folder, self._request, calls)
 
     def _measure_modules(self, begun: ModuleMeasurements) -> None:
-        """Profiles each module. What it left is read aside. One that fails beside others is tried again by itself."""
+        """Profiles each module. A module that fails next to others is tried again alone."""
         again = []
         with Aside(begun.is_beside) as aside, closing(begun):
             aside.do(partial(read_step_ahead, self._evidence, self._files))
@@ -411,7 +411,7 @@ class Breakdown:
         self._is_concluded = True
 
     def _end_of_program(self, captured: CapturedProgram, pool: WorkerPool) -> None:
-        """Does while the program's process is torn down what needs neither its exit code nor the device."""
+        """Does, while the program is torn down, what needs neither its exit code nor the device."""
         self._stage, self._failures_before = PROFILE, self.run.failures
         self._progress.stage(ENDS)
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again when it is gone
@@ -437,13 +437,13 @@ class Breakdown:
         return CapturedProgram(modules, Capture(), failures)
 
     def _prepare_answer(self, captured: CapturedProgram) -> None:
-        """Reads for the answer what was compiled, while the steps are profiled, and then their profile."""
+        """Reads for the answer what was compiled, while the steps are profiled, and then the profile."""
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again for the answer
             self._keep(captured, early=True)
             describe_program(self._evidence, self._files)
 
     def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
-        """Adds the program's step while the program goes on, and gives the answer out."""
+        """Adds the program's step while the program goes on, and passes the record to ``answer``."""
         pool.get_ready()
         phases = StagePhases()
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again at the program's end
@@ -469,7 +469,7 @@ class Breakdown:
         self._observe(keep_captured(captured, self._request, self._folder, self._kept_traces, early=early))
 
     def _program_turn(self) -> AbstractContextManager[object]:
-        """The turn of a program that may use the device at any time. What this tool compiles takes turns by itself."""
+        """Returns the turn for a program that may use the device at any time."""
         return nullcontext() if self._request.kind in COMPILED_HERE else DeviceTurn()
 
     def _measure_module(
@@ -482,7 +482,7 @@ class Breakdown:
         *,
         is_last: bool,
     ) -> bool:
-        """Profiles one module. Returns ``False`` if that failed, and is to be tried again."""
+        """Profiles one module. Returns ``False`` if that failed and is to be tried again."""
         if text := begun.profiling.describe(module, label):
             self._progress.stage(text)
         try:

@@ -51,7 +51,7 @@ class OpenedRun:
 
 @contextlib.contextmanager
 def open_run(path: Path) -> Iterator[OpenedRun]:
-    """A run of a RUN folder, of its ``record.json``, or of a zip file, whose unpacked files last for the block.
+    """Opens a run: a RUN folder, its ``record.json``, or a zip file, whose unpacked files exist until the block ends.
 
     Raises:
         UsageError: there is nothing of the kind.
@@ -89,9 +89,9 @@ def check_run(path: Path) -> None:
 
 
 class KernelTexts(Mapping[tuple[str, str], str]):
-    """The texts of a run's kernels by graph and name, from its modules. A module is read when it is asked for first.
+    """The texts of a run's kernels by graph and name, from its modules.
 
-    Kernels of a module that cannot be read are missing.
+    A module is read when a text of it is first needed. Kernels of a module that cannot be read are missing.
     """
 
     def __init__(self, opened: OpenedRun) -> None:
@@ -174,7 +174,7 @@ def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
 
 
 def open_pair(folder: Path) -> PairedRuns:
-    """The finished runs of an earlier comparison.
+    """Returns the finished runs of an earlier comparison.
 
     Raises:
         InductorBenchError: a side has no finished run, or a file is damaged.
@@ -193,7 +193,7 @@ def open_pair(folder: Path) -> PairedRuns:
 
 
 def interleave_runs(runs: int) -> Iterator[str]:
-    """The sides in the order of their runs: ``a b b a a b …``."""
+    """Returns the sides in the order of their runs: ``a b b a a b …``."""
     for number in range(runs):
         yield from ("ab", "ba")[number % 2]
 
@@ -229,7 +229,7 @@ def _make_folder(request: BreakdownRequest) -> Path:
 
 
 def _remove_earlier(folder: Path) -> None:
-    """Removes an earlier comparison from a folder: its runs would count among those that are made now."""
+    """Removes an earlier comparison from a folder: its runs would be counted with the new ones."""
     if (folder / PAIR).is_file():
         for _, run in _list_numbered_runs(folder):
             refuse_link(run)
@@ -254,7 +254,7 @@ def _request(request: CompareRequest, side: str, place: Path) -> BreakdownReques
         variables=(*request.breakdown.variables, *variables),
         stop=True,
         plots=False,
-        cold=True,  # each run chooses its configs by itself
+        cold=True,  # each run chooses its own configs
     )
 
 
@@ -274,7 +274,8 @@ def _find_changed_settings(request: CompareRequest) -> Iterator[EnvironmentDiffe
 
 
 def list_kernel_files(comparison: RunComparison, a: RunFolder, b: RunFolder) -> dict[str, bytes]:
-    """The standalone files of the kernels that differ, with their recorded values, as ``a/NAME.py`` and ``b/NAME.py``.
+    """Returns the standalone files of the kernels that differ, with their recorded values, as ``a/NAME.py`` and
+    ``b/NAME.py``.
 
     A kernel whose file is gone is left out.
     """

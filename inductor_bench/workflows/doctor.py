@@ -128,8 +128,11 @@ def _check_accelerator(environment: Environment) -> Check:
 
 
 def check_packages(python: str | None = None) -> tuple[Check, ...]:
-    """Imports each optional package: libraries of models with the interpreter that runs the programs, if it is one, and
-    what this command imports itself with its own."""
+    """Imports each optional package.
+
+    Libraries of models are imported with the interpreter that runs the programs, if there is one, and packages of this
+    command with its own interpreter.
+    """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         own = WorkerPool(default_python(), Path(name), dict(os.environ))
         pool = replace(own, python=python or own.python)
@@ -142,7 +145,7 @@ def check_packages(python: str | None = None) -> tuple[Check, ...]:
 
 
 def check_package(name: str, purpose: str, hint: str, pool: WorkerPool, module: str = "") -> Check:
-    """The check of an optional package, which the pool's interpreter has to be able to import.
+    """Checks an optional package, which the pool's interpreter has to be able to import.
 
     Args:
         name: the package.
@@ -160,7 +163,7 @@ def check_package(name: str, purpose: str, hint: str, pool: WorkerPool, module: 
 
 
 def check_compile_cache() -> Check:
-    """The check of the folder with what earlier breakdowns compiled: its size, and whether it can be used."""
+    """Checks the folder with what earlier breakdowns compiled: its size, and whether it can be used."""
     problem = compile_cache_problem()
     if problem:
         hint = "each breakdown compiles everything; name another folder in INDUCTOR_BENCH_CACHE"

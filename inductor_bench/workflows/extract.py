@@ -129,7 +129,7 @@ class ModuleRuns:
         return watched, f"{label.label}: {answer.failure.message}" if answer.failure else ""
 
     def _obstacle(self, source: ModuleSource) -> Failure | None:
-        """The reason why a module cannot be run here, as far as it is known before a try."""
+        """Returns the reason why a module cannot be run here, if it is known before an attempt."""
         if not (source.has_harness or source.cpp_wrapper):
             message = "it was compiled without the harness that makes its inputs"
             return Failure("launches", "missing", message, "give the program to `inductor-bench breakdown` instead")
@@ -241,7 +241,7 @@ def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
 def _add_references(
     outcome: ExtractOutcome, run: RunFolder, request: ExtractRequest, progress: Progress
 ) -> ExtractOutcome:
-    """Records the references of the extracted files, and notes how many have none."""
+    """Records the references of the extracted files, and notes how many files have none."""
     assert outcome.folder is not None
     files = list(dict.fromkeys(outcome.folder / row.file for row in outcome.kernels if row.file is not None))
     python = request.python or run.load().request.python or default_python()
@@ -272,7 +272,7 @@ def _extract_files(target: Target, folder: Path | None, request: ExtractRequest,
 
 
 def _keep_readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
-    """The modules that can be read, and the failures of the others."""
+    """Returns the modules that can be read, and the failures of the others."""
     modules, failures = [], []
     for module in found:
         try:
@@ -292,7 +292,7 @@ def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> 
 
 def _check_values(target: Target, request: ExtractRequest) -> None:
     if target.kind == "run" and request.values_limit_bytes is not None:
-        hint = "leave out --values-limit; it is an option of breakdown as well"
+        hint = "remove --values-limit here and give it to breakdown"
         raise UsageError(
             "the values in a RUN are recorded already, up to the limit that it had", hint, "misplaced-option"
         )

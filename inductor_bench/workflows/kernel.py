@@ -47,7 +47,8 @@ from .kernels.kernel_timing import (
 )
 from .progress import Progress
 
-# Autotunes the kernels of a run, those first that can win most for its step, without a measurement of each before.
+# Autotunes the kernels of a run without measuring each of them first. Kernels that can win most for its step come
+# first.
 #
 # The record of a kernel comes from its retune: its cold time from the final, which has fresh samples of the file's own
 # configuration.
@@ -57,10 +58,10 @@ NOT_COMPARED = "not compared with the reference: its candidates were compared wi
 
 
 def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
-    """Autotunes files by what they can win for the step.
+    """Autotunes files in the order of what they can win for the step.
 
     Args:
-        files: the files; ``session.stakes`` has what is at stake with each.
+        files: the files; ``session.stakes`` has for each file what it can win.
         method: the name of a method.
         session: the open session, whose budget began with it.
 
@@ -84,7 +85,7 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
 def _make_tuners(
     stakes: Mapping[Path, TuningPriority], method: str, session: KernelSession, may_give_way: Callable[[], bool]
 ) -> dict[Hashable, Tuner]:
-    """The tuners, those first whose kernels can win most for the step in a second of search."""
+    """Makes the tuners. Those whose kernels can win most for the step in a second of search come first."""
     least_s = find_least(session.stakes.values())
     ranked = sorted(stakes, key=lambda file: -stakes[file].rank)
     return {
@@ -102,7 +103,8 @@ def _make_tuners(
 
 @dataclass
 class _RankedProgress:
-    """What a user sees of the retune: kernels, candidates, the saving so far, and the time that is left."""
+    """The progress of the retune as a user sees it: kernels, candidates, the saving so far, and the time that is
+    left."""
 
     session: KernelSession
     stakes: Mapping[Path, TuningPriority]
@@ -135,7 +137,7 @@ class _RankedProgress:
 
 
 def _describe(file: Path, tuner: Tuner, tuning: Tuning, session: KernelSession) -> MeasuredKernel:
-    """The record of a kernel from its retune."""
+    """Makes the record of a kernel from its retune."""
     assert tuner.facts is not None
     default = tuning.candidates[0]
     resources = Resources(default.registers, default.spills, default.shared_memory_bytes)
@@ -149,7 +151,7 @@ def _describe(file: Path, tuner: Tuner, tuning: Tuning, session: KernelSession) 
     return replace(kernel, advice=tuple(advise(kernel)), tuning=replace(tuning, notes=(*tuning.notes, *notes)))
 
 
-# Times all configurations that Inductor would choose from for a kernel, without choosing a winner.
+# Times all configurations from which Inductor would choose for a kernel, without choosing one.
 
 
 METHOD = "configs"
@@ -183,7 +185,7 @@ class ConfigTimer(Tuner):
 
 
 def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
-    """Times the configurations that Inductor chooses from, for each of these kernels.
+    """Times, for each of these kernels, the configurations from which Inductor chooses.
 
     Args:
         kernels: the measurements of the kernels, by their files.
@@ -227,7 +229,7 @@ def _find_listed_variants(facts: VariantFacts) -> Questions:
 
 
 def _make_single_tuning(kernel: MeasuredKernel, state: str) -> Tuning:
-    """The tuning of a kernel with one configuration, from the times of its measurement."""
+    """Makes the tuning of a kernel with one configuration, from the times of its measurement."""
     timing = kernel.warm if state == "warm" and kernel.warm is not None else kernel.cold
     row = TriedCandidate(
         kernel.config,
@@ -305,8 +307,8 @@ def run_kernel(
         progress: the listener for stages and output.
         on_result: called with each tuned kernel and each failure as soon as it is known, and with the environment of
             the worker that measured.
-        stakes: what is at stake with each target, if the targets are files of a run's kernels, and with the run's
-            other kernels. The targets are tuned by what they can win for the step, and not measured before.
+        stakes: for each target and for the run's other kernels the time that a retune can win, if the targets are files
+            of a run's kernels. The targets are then tuned in the order of these times, and not measured first.
 
     Raises:
         UsageError: the request or its files are invalid.
@@ -399,7 +401,7 @@ def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnRes
 
 
 def _tune_by_stakes(files: Sequence[Path], session: KernelSession, on_result: OnResult) -> KernelOutcome:
-    """Autotunes the kernels of a run without a measurement of each."""
+    """Autotunes the kernels of a run without measuring each of them first."""
     found: list[MeasuredKernel | Failure] = []
     began = time.monotonic()
 
@@ -423,7 +425,7 @@ def _add_interrupt_advice(kernel: MeasuredKernel) -> MeasuredKernel:
 
 
 def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
-    """Measures each file in its own configuration; stops at the first file whose device another job uses."""
+    """Measures each file in its own configuration; stops at the first file whose device is used by another job."""
     for file in files:
         found: MeasuredKernel | Failure
         in_use = False

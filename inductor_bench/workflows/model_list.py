@@ -66,7 +66,7 @@ class Complaints:
 
 
 def merge(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
-    """The requests with options of the whole batch, by field, if these fit the target."""
+    """Returns the requests with the options of the whole batch, as far as they fit their targets."""
     return [replace(request, **_keep_fitting_options(options, request.target)) for request in requests]
 
 
@@ -80,7 +80,7 @@ def fits_target(option: str, target: str) -> bool:
 
 
 def find_source(target: str) -> ModelSource:
-    """The source of a target in a list; a name without a known source is the name of a library's model."""
+    """Returns the source of a target in a list. A name without a known source is the name of a library's model."""
     if target.endswith(".py"):
         return BY_KIND["script"]
     if FILE.search(target):
@@ -278,7 +278,7 @@ def _read_key(node: Node) -> str:
 
 
 def _make_plain_value(node: Node) -> Any:
-    """The node's value as Python data. Sequences hold scalars only, because no option takes deeper data."""
+    """Returns the node's value as Python data. Sequences hold only scalars, because no option takes deeper data."""
     if node.id == "sequence":
         return [_read_scalar(item) for item in node.value]
     return _read_scalar(node)
@@ -409,7 +409,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelRequest, str]]:
-    """The request of each line, with the source of its name if that has none of its own."""
+    """Reads the request of each line, with the source of its name if the line does not name one."""
     for number, line in enumerate(text.splitlines(), 1):
         content = _COMMENT.sub("", line).strip()
         if not content:
@@ -426,7 +426,7 @@ def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelReques
 
 
 def _resolve(target: str, form: str, folder: Path) -> str:
-    """The target as ``breakdown`` takes it: a source with a name, or an absolute path."""
+    """Returns the target in the form that ``breakdown`` takes: a source with a name, or an absolute path."""
     source, colon, name = target.partition(":")
     if colon and source in LIBRARIES:
         if not name:
@@ -472,7 +472,7 @@ def _add_names(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
 
 
 def make_plain_name(target: str) -> str:
-    """A file name for a target: the name of its model, or its file name with its factory."""
+    """Makes a file name for a target: the name of its model, or its file name with its factory."""
     source, colon, name = target.partition(":")
     if not (colon and source in LIBRARIES):
         file, colon, function = target.rpartition(":") if ".py:" in target else (target, "", "")

@@ -48,13 +48,13 @@ from .single_run import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, Proc
 class ModeTurns:
     """The order in which the processes of a comparison run: A B C, C B A, A B C, …
 
-    A row without compilation runs in the first round as soon as a compiled row is measured, which tells how the steps
-    are found: a comparison that is interrupted then has a compiled row to hold against eager.
+    In the first round a row without compilation runs as soon as a compiled row is measured, which shows how the steps
+    are found. If the comparison is interrupted then, it has a compiled row to compare with eager.
 
     Args:
         rows: the settings of the rows.
         rounds: the number of processes for each row.
-        knows_steps: asked before each process; whether a compiled row is measured.
+        knows_steps: is called before each process; returns whether a compiled row is measured.
     """
 
     def __init__(self, rows: Sequence[ModeSet], rounds: int, knows_steps: Callable[[], bool]) -> None:
@@ -141,7 +141,7 @@ def _list_rows(request: ModesRequest) -> tuple[ModeSet, ...]:
 
 
 LATER = "a process ran in a later command than the processes of other rows with which it is paired"
-"""The note of a process after an interruption or a failure: what changed in between is part of the difference."""
+"""The note of a process that ran after an interruption or a failure: changes in between are part of the difference."""
 
 
 class _Comparing:
@@ -166,7 +166,10 @@ class _Comparing:
         self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}
 
     def _open(self, file: Path) -> ModeComparison:
-        """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again."""
+        """Opens the comparison with a row for each set.
+
+        One of an earlier command goes on, and failed rows are tried again.
+        """
         request, words = self._request, self._redaction.words
         fresh = ModeComparison(
             format=ModesFolder.FORMAT,
@@ -222,7 +225,7 @@ class _Comparing:
         return True
 
     def _note_machine(self) -> None:
-        """Notes the machine; an earlier part of the comparison must come from the same one."""
+        """Notes the machine. An earlier part of the comparison must come from the same machine."""
         self._progress.stage("looking at the machine")
         log, work = self._folder.logs / "survey.log", self._folder.work
         environment = self._environment | {CACHE: str((work / COMMON).resolve())}
@@ -272,7 +275,7 @@ class _Comparing:
         self._save()
 
     def _give_up(self, failure: Failure) -> None:
-        """Gives the failure of a program without ``torch.compile`` to all rows that would compile it."""
+        """Gives the failure of a program without ``torch.compile`` to all rows that would have compiled it."""
         rows = self.comparison.rows
         waiting = [row.settings.mode != EAGER and not row.processes and row.failure is None for row in rows]
         rows = tuple(replace(row, failure=failure) if one else row for row, one in zip(rows, waiting, strict=True))
@@ -307,14 +310,15 @@ def _request_without_secrets(request: BreakdownRequest, redaction: Redaction) ->
 
 
 def _list_rows_to_retry(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
-    """The rows of an earlier command without their failures, unless all of these are of rows that cannot be timed."""
+    """Returns the rows of an earlier command without their failures, unless none of the failed rows can be timed at
+    all."""
     if all(row.failure is None or row.failure.kind == NOT_TIMED for row in rows):
         return rows
     return tuple(replace(row, failure=None) for row in rows)
 
 
 def _list_differences(earlier: ModeComparison, fresh: ModeComparison) -> str:
-    """How an earlier comparison differs from the one that is asked for; empty if it can go on."""
+    """Returns how an earlier comparison differs from the requested one; empty if it can go on."""
     if earlier.target != fresh.target or earlier.request.arguments != fresh.request.arguments:
         return f"of {earlier.title}"
     if [row.name for row in earlier.rows] != [row.name for row in fresh.rows]:
@@ -346,7 +350,7 @@ def choose_folder(request: BreakdownRequest) -> Path:
 
 
 def run_list(request: ModesRequest, progress: Progress) -> ModesByModel:
-    """Compares the modes of each model, or goes on with what was interrupted. One that fails does not end the others.
+    """Compares the modes of each model, or goes on with an interrupted comparison. If one fails, the others still run.
 
     Raises:
         UsageError: the list cannot be read, or the folder holds other files.

@@ -1,6 +1,6 @@
 """Observes a block of the user's process, and measures at its end what it compiled, as a breakdown does.
 
-Nothing here ends the user's program: what fails is told by a warning, and stands in the RUN.
+Nothing here ends the user's program: a failure becomes a warning and is written into the RUN.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ active: list[ObservedBlock] = []
 
 
 class BlockObserver(Protocol):
-    """What observes in the process; see ``worker.capture.in_process.ProcessObserver``."""
+    """The observer in the process; see ``worker.capture.in_process.ProcessObserver``."""
 
     @property
     def is_measured(self) -> bool: ...
@@ -71,10 +71,10 @@ class BlockBreakdown(Breakdown):
         self._cache = ""
 
     def read(self, time_s: float, cache: str, *, is_whole: bool) -> CapturedProgram:
-        """What was observed in the block, which took so many seconds.
+        """Reads what was observed in the block.
 
         Args:
-            time_s: the seconds.
+            time_s: the seconds that the block took.
             cache: the folder in which torch keeps what this process compiled.
             is_whole: whether the block came to its end.
         """
@@ -88,7 +88,7 @@ class BlockBreakdown(Breakdown):
         return self.captured
 
     def measure(self) -> None:
-        """Measures what the block compiled, each module by itself in a process of its own."""
+        """Measures what the block compiled; each module runs in a process of its own."""
         environment = capture_environment(self._folder.work)
         if self._cache:
             environment["TORCHINDUCTOR_CACHE_DIR"] = self._cache
@@ -110,7 +110,7 @@ class BlockBreakdown(Breakdown):
         self._fail(Failure(self._stage, "invalid", message, hint))
 
     def stop(self, captured: CapturedProgram, failure: Failure) -> None:
-        """Keeps of a block that did not come to its end what its steps say."""
+        """Keeps what is known of the steps of a block that did not come to its end."""
         failures = (*self.run.failures, failure, *captured.failures)
         self.run = replace(self.run, capture=captured.capture, failures=failures)
         if captured.steps:
@@ -120,7 +120,7 @@ class BlockBreakdown(Breakdown):
 
 
 def _describe_missing(found: CapturedProgram) -> Iterator[Failure]:
-    """What a block lacked for its step to be measured, if it was not."""
+    """Says what a block lacked so that its step was not measured; empty if it was measured."""
     if any(one.trace or one.step_times_s for one in found.steps):
         return
     said = next((one.unprofiled for one in found.steps if one.unprofiled), "")
@@ -149,7 +149,7 @@ class ObservedBlock:
     ) -> None:
         self._request, self._make, self._cache = request, make, cache
         self.yields = False
-        """Whether the next block may end this one, as after a training that an exception has left."""
+        """Whether the next block may end this one, for example after an exception in a training loop."""
         rank = os.environ.get("RANK", "")
         other_rank = OTHER_RANK.format(rank=rank) if rank not in ("", "0") else ""
         self._reason = BY_COMMAND if is_observed else other_rank
@@ -214,7 +214,7 @@ class ObservedBlock:
         active.append(self)
 
     def give_up(self) -> None:
-        """Ends the observation of a block that nobody will end."""
+        """Ends the observation of a block that will not reach its end."""
         self.__exit__(RuntimeError, RuntimeError("another block began before its end"), None)
 
     def __exit__(
@@ -274,7 +274,7 @@ def request_of_block(
 
 
 def _request_of(name: str) -> BreakdownRequest:
-    """The request for this process: its command line if that runs it again; a block, if nothing does."""
+    """Makes the request for this process: its command line if that runs it again, otherwise a block."""
     main = sys.modules.get("__main__")
     script, several = str(getattr(main, "__file__", None) or ""), os.environ.get("WORLD_SIZE", "1") != "1"
     if script.endswith(".py") and getattr(main, "__spec__", None) is None and not several and not name:

@@ -132,7 +132,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
 
 
 def choose_devices(request: OptimizeRequest) -> OptimizeRequest:
-    """The request, whose program sees the GPUs that the user names, and no others.
+    """Returns the request for a program that sees only the GPUs that the user names.
 
     Raises:
         UsageError: a GPU is missing, named twice, or of another model than the others.
@@ -154,7 +154,8 @@ def choose_devices(request: OptimizeRequest) -> OptimizeRequest:
 
 
 def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress: Progress) -> tuple[str, ...]:
-    """The GPUs over which the processes of a search are spread; a single empty name for one process at a time."""
+    """Returns the GPUs over which the processes of a search are spread; one empty name if one process runs at a
+    time."""
     together = ("",)
     if runs_on_host(run) or ":" in (request.program.device or ""):
         return together
@@ -183,7 +184,7 @@ def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress:
 
 
 def own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
-    """The settings that the user adds to the menu.
+    """Returns the settings that the user adds to the menu.
 
     Raises:
         UsageError: an option has another form.
@@ -194,7 +195,7 @@ def own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
 
 
 def _write_literal(text: str) -> str:
-    """A value as Python writes it, from what a user types: ``true`` and ``0.5`` mean what they say."""
+    """Returns a value as Python writes it, from a user's text: ``true`` becomes ``True``, and ``0.5`` stays."""
     words = {"true": "True", "false": "False", "none": "None"}
     if text.lower() in words:
         return words[text.lower()]
@@ -208,11 +209,11 @@ def _write_literal(text: str) -> str:
         return repr(text)
 
 
-# The RUN whose step is made shorter: an earlier one, or one that is made now.
+# The RUN whose step the search shortens: an earlier RUN, or a new one.
 
 
 def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, BreakdownRequest, float]:
-    """The RUN, the request of its program, and the seconds that it took to make it now."""
+    """Returns the RUN, the request of its program, and the seconds that it took to make the RUN now."""
     asked = request.program
     if asked.target and not asked.others and (Path(asked.target) / "record.json").is_file():
         if asked.output is not None:
@@ -348,7 +349,7 @@ class _Searching:
         self._run_trials(self._search)
         self.conclude(is_complete=True)
         if self._search.winner is None or self._search.winner.is_confirmed:
-            self._folder.remove_work()  # else a later command takes from its caches what was compiled
+            self._folder.remove_work()  # otherwise a later command would find the compiled code in its caches
         return True
 
     def _run_trials(self, search: OptimizationSearch) -> None:
@@ -412,7 +413,7 @@ class _Searching:
         )
 
     def _begin(self, earlier: Optimization | None) -> Optimization:
-        """The search with its menu; one of an earlier command goes on with its own."""
+        """Begins the search with its menu. A search of an earlier command goes on with the menu that it had."""
         if earlier is not None:
             rows = tuple(map(reset_row, earlier.rows))
             searched_s, budget_s = find_limit(earlier), self._request.budget_s
@@ -443,7 +444,7 @@ class _Searching:
         )
 
     def _write_pins(self) -> tuple[ProgramSetting, float] | None:
-        """Writes the configs of the RUN's retunes for the program's processes; returns how they are put into them."""
+        """Writes the configs of the RUN's retunes for the program's processes; returns how the processes get them."""
         if not self._run.retunes:
             return None
         pinned = make_pins(self._run, RunFolder(self._folder.path.parent))
@@ -485,14 +486,14 @@ def _list_notes(trials: list[Trial]) -> tuple[str, ...]:
 
 
 def find_limit(earlier: Optimization) -> float | None:
-    """The time limit until which an earlier search ranked and proved, if only whole runs are missing."""
+    """Returns the time limit of an earlier search's ranking and proofs, if it only lacks whole runs."""
     if earlier.is_complete and not earlier.caveat:
         return None
     return earlier.searched_s or (earlier.budget_s if earlier.is_complete else None)
 
 
 def reset_row(row: MenuRow) -> MenuRow:
-    """A row of an earlier command before it was tried."""
+    """Returns a row of an earlier command as it was before it was tried."""
     if row.state == SUGGESTED or (row.state == UNTRIED and not row.needs_time):
         return row
     return replace(

@@ -57,14 +57,14 @@ EXHAUSTIVE = "exhaustive"
 
 @dataclass(frozen=True)
 class Unpinned:
-    """A retune that won something and that cannot be pinned, and the reason."""
+    """A retune with a faster config that cannot be pinned, and the reason."""
 
     row: RetuneRow
     reason: str
 
 
 class WinnerPin(NamedTuple):
-    """A winner and its pin, which may be that of a twin; or an edited kernel."""
+    """A winner and its pin, which may be the pin of a twin; or an edited kernel."""
 
     name: str
     kernel_id: str
@@ -83,11 +83,11 @@ class PinnedRun:
     twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
     # the configurations that the winners ran in the RUN, by the kernel's id
     own_configs: dict[str, Config] = field(default_factory=dict)
-    of_others: bool = False  # whether the pins are also those of other programs, whose kernels nobody misses
+    of_others: bool = False  # whether pins of other programs are included, whose kernels may be missing
 
     @property
     def pinned(self) -> tuple[WinnerPin, ...]:
-        """The winners that have a pin, each twin after the kernel whose pin it shares."""
+        """Returns the winners that have a pin; a twin follows the kernel whose pin it shares."""
         found = []
         for pin in self.pins.all:
             found.append(WinnerPin(pin.name, pin.kernel_id, pin))
@@ -96,19 +96,19 @@ class PinnedRun:
 
     @property
     def predicted_s(self) -> float:
-        """The projected saving of all pinned winners in seconds per step."""
+        """Returns the projected saving of all pinned winners in seconds per step."""
         return sum(self.predicted_of(one.kernel_id) for one in self.pinned)
 
     def predicted_of(self, kernel_id: str) -> float:
-        """The projected saving of a kernel in seconds per step; 0 if the program's step is unknown."""
+        """Returns the projected saving of a kernel in seconds per step; 0 if the program's step is unknown."""
         row = self.rows.get(kernel_id)
         return (row.saving_s if row is not None else None) or 0.0
 
 
 def list_winners(run: Run) -> dict[str, Retune]:
-    """The retunes with a config that is reliably faster, by the kernel's id; of several methods the fastest.
+    """Returns the retunes with a config that is reliably faster, by the kernel's id; of several methods the fastest.
 
-    A config that a verification dropped gives way to any other.
+    A config that a verification dropped is used only if there is no other one.
     """
     found: dict[str, Retune] = {}
     for retune in sorted(run.retunes, key=lambda retune: retune.failure is not None):
@@ -121,7 +121,7 @@ def list_winners(run: Run) -> dict[str, Retune]:
 
 
 def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
-    """The pins of a RUN's winners, in the order of their savings."""
+    """Makes the pins of a RUN's winners, in the order of their savings."""
     chosen: list[AnyPin] = []
     keys: dict[str, KernelKey] = {}
     twins: dict[str, list[RetuneRow]] = {}
@@ -149,14 +149,14 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
 
 
 def join_pins(chosen: Sequence[AnyPin], environment: Environment, edits: Sequence[EditPin] = ()) -> Pins:
-    """The pins that a program applies, and the edits, for the versions of an environment."""
+    """Joins the pins and the edits that a program applies, for the versions of an environment."""
     versions = environment.versions
     digest = digest_pins([*chosen, *edits])
     return Pins(APPLY, digest, versions.torch, versions.triton, *group_pins_by_kind(chosen), tuple(edits))
 
 
 def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """The pins in the form of ``torch._inductor.config.autotune_lookup_table``.
+    """Returns the pins in the form of ``torch._inductor.config.autotune_lookup_table``.
 
     Returns:
         The table, and the reasons by the ids of the kernels that it cannot pin.
@@ -181,12 +181,12 @@ def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str
 
 
 def set_mode(pinned: PinnedRun, mode: str) -> Pins:
-    """The pins for processes that apply or compare them."""
+    """Returns the pins for processes that apply or compare them."""
     return replace(pinned.pins, mode=mode)
 
 
 def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | None]:
-    """The pin of a winner, and its key if it is a Triton kernel.
+    """Makes the pin of a winner, and its key if it is a Triton kernel.
 
     Raises:
         InductorBenchError: the kernel cannot be pinned; the message says why.
@@ -241,7 +241,7 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
 
 
 def digest_pins(pins: Iterable[AnyPin | EditPin]) -> str:
-    """A hash of pins in their order."""
+    """Returns a hash of pins in their order."""
     text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -278,7 +278,7 @@ def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
 
 
 def _require_not_refused(edit: KernelEdit) -> None:
-    """Checks that an edit was not found to be wrong. This program's values may not show what others did."""
+    """Checks that a check has not refused an edit. The values of this program might not show the error."""
     verdict = load_verdict(edit.sha256, edit.original)
     if verdict is not None and verdict.verdict == REFUSED:
         words = f"{edit.path} was refused when it was checked: {verdict.words}"
@@ -287,7 +287,7 @@ def _require_not_refused(edit: KernelEdit) -> None:
 
 
 def warn_of_unchecked_edits(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
-    """What is to be said, in one sentence, of the edits that were not checked by themselves on this machine."""
+    """Returns a warning, in one sentence, about the edits that were not checked alone on this machine."""
     files = [str(edit.path) for edit in edits if load_verdict(edit.sha256, edit.original) is None]
     if not files:
         return ()
@@ -300,7 +300,7 @@ def warn_of_unchecked_edits(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
 
 
 def add_checked_ratios(kernels: Iterable[AppliedKernel], edits: Iterable[KernelEdit]) -> tuple[AppliedKernel, ...]:
-    """The kernels, the edited ones with the ratio of their times from their last check on this machine."""
+    """Returns the kernels; edited ones have the ratio of their times from their last check on this machine."""
     verdicts = {str(edit.path): load_verdict(edit.sha256, edit.original) for edit in edits}
     ratios = {file: verdict.ratio for file, verdict in verdicts.items() if verdict is not None}
     return tuple(replace(one, alone=ratios.get(one.edit)) for one in kernels)
@@ -324,7 +324,7 @@ def require_made_for(edit: KernelEdit, environment: Environment) -> None:
 
 
 def edit_pin(edit: KernelEdit) -> EditPin:
-    """What puts an edited kernel into a program."""
+    """Returns the pin that puts an edited kernel into a program."""
     if not edit.calls:
         family = compute_family_id(edit.language, edit.original_source, edit.kernel)
         known = edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path)
@@ -335,7 +335,7 @@ def edit_pin(edit: KernelEdit) -> EditPin:
 
 
 def add_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environment) -> PinnedRun:
-    """The winners with edited kernels, which do not run the configs that were found for them before."""
+    """Returns the winners with edited kernels. These do not run the configs that were found before the edit."""
     if not edits:
         return pinned
     edited = {edit.kernel_id for edit in edits}
@@ -352,7 +352,7 @@ def add_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environm
     return replace(pinned, pins=join_pins(left, environment, edits), unpinned=tuple(unpinned), twins=twins)
 
 
-# Starts a program whose processes put pins into their kernels, and reads what they say.
+# Starts a program whose processes put pins into their kernels, and reads their reports.
 
 
 STATES = ".pins.json"
@@ -364,9 +364,9 @@ def make_pinned_environment(pins: Pins, work: Path, environment: Mapping[str, st
 
     Args:
         pins: the pins, which are written into ``work``.
-        work: the folder for the pins and for what the processes say.
+        work: the folder for the pins and for the reports of the processes.
         environment: the environment of the program without them.
-        observe: what the processes observe beside; see ``messages.observed``.
+        observe: what the processes also observe; see ``messages.observed``.
     """
     work.mkdir(parents=True, exist_ok=True)
     write_message(work / PINS_FILE, codec.encode(pins))
@@ -380,7 +380,7 @@ def make_pinned_environment(pins: Pins, work: Path, environment: Mapping[str, st
 
 
 def read_states(work: Path) -> tuple[PinnedProcess, ...]:
-    """What the processes of a program say of their pins.
+    """Reads what the processes of a program report about their pins.
 
     Raises:
         InductorBenchError: a file is damaged.
@@ -403,7 +403,10 @@ def require_taken(processes: Sequence[PinnedProcess]) -> None:
 
 
 def join_states(processes: Sequence[PinnedProcess]) -> dict[str, PinState]:
-    """The state of each pin over all processes, by the kernel's id: that of the kernel which is not pinned, if any."""
+    """Returns the state of each pin over all processes, by the kernel's id.
+
+    If a process has not pinned it, that state counts.
+    """
     found: dict[str, PinState] = {}
     for state in (state for process in processes for state in process.states):
         known = found.get(state.kernel_id)
@@ -413,7 +416,7 @@ def join_states(processes: Sequence[PinnedProcess]) -> dict[str, PinState]:
 
 
 def make_users_environment() -> dict[str, str]:
-    """The environment in which the user typed the command."""
+    """Returns the environment in which the user typed the command."""
     return dict(os.environ)
 
 
@@ -421,7 +424,7 @@ def make_users_environment() -> dict[str, str]:
 
 
 def list_places(environment: Environment) -> list[TuningPlace]:
-    """Under what an environment's tunings are stored: a GPU's, and those of the processor."""
+    """Returns the places in which an environment's tunings are stored: that of a GPU, and those of the processor."""
     versions = environment.versions
     names = []
     if environment.device.accelerator:
@@ -432,7 +435,7 @@ def list_places(environment: Environment) -> list[TuningPlace]:
 
 
 def pin_known(environment: Environment) -> PinnedRun:
-    """The pins of all known winners for an environment."""
+    """Returns the pins of all known winners for an environment."""
     known = [one for place in list_places(environment) for one in read_known_tunings(place)]
     chosen = [pin for kind in choose_pins(known) for pin in kind]
     return PinnedRun(join_pins(chosen, environment), {}, {}, of_others=True)
@@ -441,7 +444,8 @@ def pin_known(environment: Environment) -> PinnedRun:
 def choose_pins(
     known: Iterable[KnownTuning],
 ) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
-    """One pin for each kernel: of several methods and sizes the fastest, and of equals the one tuned last."""
+    """Returns one pin for each kernel: the fastest one of several methods and sizes, and of equal ones the last
+    tuned."""
     return group_pins_by_kind(
         {one.pin.target: one.pin for one in sorted(known, key=_rank) if one.pin is not None}.values()
     )

@@ -43,7 +43,7 @@ class StagePhases:
 
 
 class StageTimes:
-    """Passes all reports on to another listener, and keeps how long each stage took.
+    """Passes all reports to another listener, and keeps how long each stage took.
 
     Args:
         progress: the other listener. At the end of each stage it is told the stage's time as a line of output.
@@ -70,11 +70,11 @@ class StageTimes:
         self._progress.output(line)
 
     def divide(self, parts_s: Mapping[str, float]) -> None:
-        """Takes the parts of the present stage that are known, in seconds."""
+        """Stores the parts of the present stage that are known, in seconds."""
         self._parts = parts_s or self._parts
 
     def close(self) -> str:
-        """Ends the last stage, and returns the lines of all as a text."""
+        """Ends the last stage, and returns the lines of all stages as a text."""
         self._end()
         return "".join(f"{line}\n" for line in self.lines)
 

@@ -58,7 +58,7 @@ from .modules.observed_files import read_steps
 from .pins import PinnedRun, Unpinned, join_states, make_pinned_environment, read_states, require_taken, set_mode
 from .progress import Progress
 
-# Starts the program for a comparison, and says how it ended.
+# Starts the program for a comparison, and returns how it ended.
 
 
 COMPARED = ".compared.json"
@@ -81,7 +81,7 @@ class ProofPlan:
 def start(
     pinned: PinnedRun, plan: ProofPlan, mode: str, observe: str, name: str, progress: Progress
 ) -> tuple[ProcessResult, Path]:
-    """Runs the program to its end; returns that, and the folder with what its processes wrote."""
+    """Runs the program to its end; returns the end, and the folder with the files of its processes."""
     work = plan.run.work / name
     pins = replace(set_mode(pinned, mode), proof_s=plan.proof_s)
     environment = make_pinned_environment(pins, work, plan.environment, observe)
@@ -104,25 +104,25 @@ def start(
 
 
 def _is_finished(work: Path) -> bool:
-    """Whether every process that compares or observes its steps has come to the end of that."""
+    """Whether every process that compares or observes its steps has finished this."""
     states = [codec.decode(ComparedSteps, read_json(file)).state for file in work.glob(f"*{COMPARED}")]
     states += [steps.state for steps in read_steps(work)]
     return bool(states) and all(state in (DONE, FAILED, CUDA_GRAPHS, STEPS_DONE) for state in states)
 
 
 def read_compared(work: Path) -> list[ComparedSteps]:
-    """What the processes say that compared their steps."""
+    """Reads the reports of the processes that compared their steps."""
     return [codec.decode(ComparedSteps, read_json(file)) for file in work.glob(f"*{COMPARED}")]
 
 
 def end_of(ended: ProcessResult) -> str:
-    """The end of a program in words, with the error that it printed."""
+    """Returns the end of a program in words, with the error that it printed."""
     error = "" if ended.ok else find_last_error(ended.tail())
     return f"{ended.outcome} ({error})" if error else ended.outcome
 
 
 def make_failure(ended: ProcessResult) -> tuple[str, ...]:
-    """The note about a program that did not end well; nothing for one that did, or was ended on purpose."""
+    """Makes the note about a program that did not end well; empty if it ended well, or was ended on purpose."""
     return () if ended.ok else (f"The program {end_of(ended)}: see {ended.log}",)
 
 
@@ -131,7 +131,7 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-# What became of each winner in the program, and what it saves of the device's time in the profiled steps.
+# The state of each winner in the program, and how much of the device's time it saves in the profiled steps.
 
 
 _NUMBER = re.compile(r"_\d+$")
@@ -142,15 +142,15 @@ def compute_kernel_savings(
     samples: Sequence[tuple[bool, StepDurations]],
     measure: Callable[[Sequence[TimedStep]], Saving | None] = measure_saving,
 ) -> dict[str, Saving]:
-    """What each pinned kernel saves of the device's time in a step, by the kernel's id.
+    """Computes the device time that each pinned kernel saves in a step, by the kernel's id.
 
-    A kernel may have several names, one in each graph; one that no profile shows did not run. A name ends in a number
-    that shifts if the graph's code differs. A kernel is left out if names that differ only in this number are not the
-    same with the pins and without, and if it shares a name with another pinned kernel, as those of two graphs may: a
-    profile does not tell which one saves what.
+    A kernel may have several names, one in each graph. A kernel that no profile shows did not run. A name ends in a
+    number that shifts if the graph's code differs. A kernel is left out if the set of names that differ only in this
+    number is not the same with and without the pins. It is also left out if it shares a name with another pinned
+    kernel, as kernels of two graphs may: a profile does not show which of them saves the time.
 
     Args:
-        processes: what the processes say of their pins.
+        processes: the reports of the processes about their pins.
         samples: the durations of each step, or of each process, and whether it ran the pins.
         measure: makes the saving from the times of a kernel.
     """
@@ -180,11 +180,10 @@ def describe_kernels(
     savings: Mapping[str, Saving],
     changes: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[AppliedKernel, ...]:
-    """Every edit and every winner in the program, the largest projection first.
+    """Describes every edit and every winner in the program, the largest projected saving first.
 
-    Of the pins of other programs, too, only those that the program has.
-
-    What kernels that share a pin save each is not known.
+    If the pins include those of other programs, only those that this program has are described. For kernels that share
+    a pin, the saving of each is unknown.
     """
     library = [pin.kernel_id for pin in pinned.pins.library_pins]
     absorbs = any(state.kernel_id in library and state.state == PINNED for state in states.values())
@@ -212,12 +211,12 @@ def describe_kernels(
 
 
 def _differs(config: Config, other: Config) -> bool:
-    """Whether two configurations differ in what both of them name."""
+    """Whether two configurations differ in a field that both name."""
     return any(config[name] != other[name] for name in config.keys() & other.keys())
 
 
 def describe_unpinned(left: Unpinned) -> AppliedKernel:
-    """A winner that cannot be pinned."""
+    """Describes a winner that cannot be pinned."""
     return AppliedKernel(left.row.name, left.row.kernel_id, {}, UNPINNABLE, left.reason, left.row.saving_s or 0.0)
 
 
@@ -235,18 +234,18 @@ ABSORBED = "; or a library call that runs here computes it, too"
 
 
 def list_library_calls(pinned: PinnedRun) -> set[str]:
-    """The ids of the winners that are library calls with a pin."""
+    """Returns the ids of the winners that are library calls with a pin."""
     return {one.kernel_id for one in pinned.pinned if isinstance(one.pin, LibraryPin)}
 
 
 def find_replaced_calls(pinned: PinnedRun, kernels: Sequence[AppliedKernel]) -> list[AppliedKernel]:
-    """The library calls among the kernels that run their choice."""
+    """Returns the library calls among the kernels that run the choice of their pin."""
     library = list_library_calls(pinned)
     return [one for one in kernels if one.kernel_id in library and one.state == PINNED]
 
 
 def sum_predicted_savings_s(kernels: Sequence[AppliedKernel]) -> float:
-    """The projected saving of the kernels that run their pins, in seconds per step."""
+    """Sums the projected savings of the kernels that run their pins, in seconds per step."""
     return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)
 
 
@@ -312,7 +311,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> PinnedOutputs:
     )
 
 
-# Compares whole processes that run with the pins and without in turn, if steps cannot alternate within one.
+# Compares whole processes that run in turn with and without the pins, if steps cannot alternate within one process.
 
 
 CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels, so whole processes were compared, not steps of one process"
@@ -332,7 +331,7 @@ class VerificationInterrupted(KeyboardInterrupt):
 
 
 def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, replays: bool) -> Verification:
-    """Runs processes with the pins and without in turn, and compares the medians of their steps.
+    """Runs processes in turn with and without the pins, and compares the medians of their steps.
 
     Args:
         pinned: the pins.
@@ -409,13 +408,13 @@ def _is_of_host(observed: ObservedSteps) -> bool:
 
 
 def _judge(samples: Sequence[TimedStep]) -> Saving | None:
-    """The saving of pairs of processes, each by the time of its typical step."""
+    """Returns the saving of pairs of processes, each with the time of its typical step."""
     times = [[sample.time_s for sample in samples if sample.tuned == side] for side in (False, True)]
     return judge_processes(*times)
 
 
 def _find_typical_step(observed: ObservedSteps) -> StepDurations | None:
-    """The medians over the profiled steps of a process; ``None`` without a profile."""
+    """Returns the medians over the profiled steps of a process; ``None`` without a profile."""
     steps = _read_steps_durations(observed)
     if not steps:
         return None
@@ -431,7 +430,7 @@ def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:
 
 
 LIBRARY_SHARE = 0.2
-"""The share of the projected saving above which library calls are compared, too. This takes whole processes."""
+"""The share of the projected saving above which library calls are compared, too. Whole processes are compared then."""
 
 
 def has_replayed_graphs(run: Run) -> bool:
@@ -440,7 +439,7 @@ def has_replayed_graphs(run: Run) -> bool:
 
 
 def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verification:
-    """Runs the program with the pins and without, and compares.
+    """Runs the program with and without the pins, and compares.
 
     Raises:
         InductorBenchError: the program cannot be started, compiles nothing, or ends before its steps are compared.
@@ -472,9 +471,11 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
 
 
 def _needs_processes(pinned: PinnedRun) -> bool:
-    """Whether library calls make much of what is to be compared; if savings are unknown, all of it.
+    """Whether library calls have a large share of the projected saving.
 
-    Edits are compared in steps, with their outputs, and library calls run their choice on both sides.
+    If it is unknown: whether all pins are of library calls.
+
+    Edits are compared in steps, with their outputs; library calls then run their choice on both sides.
     """
     pins = pinned.pins
     if pins.edits:

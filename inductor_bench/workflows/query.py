@@ -32,7 +32,7 @@ class Tables:
     notes: tuple[str, ...]
 
     def ask(self, sql: str) -> Answer:
-        """The answer of a query, which runs on a copy in memory.
+        """Returns the answer to a query, which runs on a copy in memory.
 
         Raises:
             UsageError: DuckDB refuses the query.
@@ -42,11 +42,11 @@ class Tables:
 
 
 def open_tables(path: Path, sql: str = "") -> Tables:
-    """The tables of a batch folder or a RUN folder, from its present records.
+    """Opens the tables of a batch folder or a RUN folder, from its present records.
 
     Args:
         path: the folder.
-        sql: the query. Of a batch, what the screens of its runs say is read only for a query that names it, or none.
+        sql: the query. The screens of a batch's runs are read only if a query names them, or if there is no query.
 
     Raises:
         InductorBenchError: the folder is neither, or its record cannot be read.
@@ -72,7 +72,7 @@ def open_tables(path: Path, sql: str = "") -> Tables:
 
 
 def _list_runs(view: BatchView, path: Path) -> Iterator[tuple[str, Run, Path]]:
-    """The records of a batch that can be read, one after the other."""
+    """Yields the records of a batch that can be read, one after the other."""
     for result in view.results.models:
         name = result.model.request.name
         folder = BatchFolder(path).run(name)
@@ -81,7 +81,7 @@ def _list_runs(view: BatchView, path: Path) -> Iterator[tuple[str, Run, Path]]:
 
 
 def _run_view(path: Path, run: Run) -> BatchView:
-    """A run as a batch of one model."""
+    """Returns a run as a batch of one model."""
     request = ModelRequest(**{**vars(run.request), "target": run.target}, name=path.resolve().name)
     model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))

@@ -1,4 +1,4 @@
-"""Runs a program once, in a mode or again without compilation, and reads what its process measured."""
+"""Runs a program once, in a mode or without compilation, and reads what its process measured."""
 
 from __future__ import annotations
 
@@ -61,9 +61,11 @@ def time_eager(
     python: str,
     progress: Progress,
 ) -> tuple[EagerSteps | None, tuple[Failure, ...]]:
-    """The time of the program's step without compilation, and what went wrong; ``None`` if it was not looked for.
+    """Times the program's step without compilation.
 
-    The program is ended once its steps are timed.
+    Returns the time and what went wrong; ``None`` if it was not measured.
+
+    The program is ended as soon as its steps are timed.
 
     Args:
         program: the step of the compiled program.
@@ -112,9 +114,9 @@ def _run_eager(
 
 
 def list_eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:
-    """The mean and the median step of the slowest process.
+    """Returns the mean and the median step of the slowest process.
 
-    They are ``None`` if no process found steps as the compiled program's were found.
+    They are ``None`` if no process found its steps in the same way as the compiled program.
     """
     times = [
         (one.window_s / len(one.step_times_s), statistics.median(one.step_times_s))
@@ -144,16 +146,16 @@ NOT_INHERITED = (
     "TORCHINDUCTOR_FX_COMPILE_MODE",
     *NOT_COMPILED,
 )
-"""Variables that would share caches between modes, hide the compilation of the first round, repeat it in later ones, or
-forbid it."""
+"""Variables that would share caches between modes, hide the compilation of the first round, repeat it in later rounds,
+or forbid it."""
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 OWN = "INDUCTOR_BENCH_"
 """First letters of the variables of the observation."""
 
 COMMON = "common"
-"""The name of the cache with which each row begins. It holds what Inductor finds out about the processor on its first
-use."""
+"""The name of the cache with which each row begins. It holds what Inductor finds out about the processor when it is
+first used."""
 
 UNCOMPILED = "uncompiled"
 """The kind of the failure of a program that calls ``torch.compile`` in no mode."""
@@ -195,7 +197,7 @@ class ProgramRunner:
         folder: the folder of the comparison.
         environment: the environment of this command.
         python: the interpreter of a script.
-        profiles: whether the first round profiles steps; in vain if there is no accelerator.
+        profiles: whether the first round profiles steps; this has no effect without an accelerator.
         redaction: takes secrets out of what is written.
         progress: shows what is done.
     """
@@ -249,7 +251,7 @@ class ProgramRunner:
         return self._read(place, ended, observed, refusal, other)
 
     def _environment_of(self, place: ProcessTurn, work: Path, observed: Path, device: str) -> dict[str, str]:
-        """The environment of a process: caches of its row, its settings, and the observation."""
+        """Returns the environment of a process: the caches of its row, its settings, and the observation."""
         settings, first = place.settings, place.round == 0
         environment = {name: value for name, value in self._environment.items() if name not in NOT_INHERITED}
         environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
@@ -296,7 +298,7 @@ class ProgramRunner:
 
 
 def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
-    """What a process measured, by its slowest rank's steps, its report and its end.
+    """Describes what a process measured, from the steps of its slowest rank, its report and its end.
 
     Args:
         place: the process.
@@ -360,7 +362,7 @@ def _note_compiled_again(place: ProcessTurn, report: ModeReport) -> str:
 
 
 def _describe_device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None, str]:
-    """The device's work in a step, and why it is unknown. The profiler slows the host, not the device."""
+    """Returns the device's work in a step, or why it is unknown. The profiler slows the host, but not the device."""
     if not steps.trace or find_device(steps.device).runs_on_host:
         return None, ""
     markers = Markers(BOUNDARY, GRAPH_CALL)
@@ -394,7 +396,7 @@ def _make_failed_row(kind: str, message: str, hint: str = "", tail: str = "") ->
 # Reads the settings of rows as a user types them.
 
 
-"""The number of rounds by default: an even number, so that each row is early as often as late."""
+"""The default number of rounds. It is even, so that each row runs early as often as late."""
 
 OPTION = "inductor."
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -402,7 +404,7 @@ _OPTION = re.compile(r"inductor\.([a-z_][\w.]*)=(.+)", re.DOTALL)
 
 
 def read_set(text: str) -> ModeSet:
-    """The settings of one row: modes, switches, options and variables, with commas between them.
+    """Reads the settings of one row: modes, switches, options and variables, separated by commas.
 
     ``tf32`` means ``default,tf32``; ``max-autotune,tf32,inductor.epilogue_fusion=false,OMP_NUM_THREADS=8`` has one of
     each.
@@ -465,13 +467,13 @@ def _check_row(found: ModeSet, text: str) -> ModeSet:
 def read_sets(
     modes: Sequence[str], withs: Sequence[str], variables: Sequence[tuple[str, str]], options: Sequence[str]
 ) -> tuple[ModeSet, ...]:
-    """The rows of a comparison: the modes, all if none is named, and then one's own sets.
+    """Makes the rows of a comparison: the modes (all of them if none is named), and then the user's own sets.
 
     Args:
         modes: names of modes.
-        withs: a set each; see :func:`read_set`.
-        variables: a set each, with one environment variable: its name and its value.
-        options: a set each, with one option of Inductor; see :func:`read_option`.
+        withs: one set each; see :func:`read_set`.
+        variables: one set each, with one environment variable: its name and its value.
+        options: one set each, with one option of Inductor; see :func:`read_option`.
 
     Raises:
         UsageError: a set has another form.

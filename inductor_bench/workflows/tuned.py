@@ -82,7 +82,7 @@ def options():
 
 
 def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
-    """Writes the folder, over an earlier one; returns its files.
+    """Writes the folder, over an earlier one; returns the names of its files.
 
     Raises:
         InductorBenchError: it cannot be written.
@@ -124,7 +124,7 @@ def _keep_edits(place: Path, edits: Sequence[EditPin]) -> list[Path]:
 
 
 def _list_names(edits: Sequence[EditPin]) -> list[str]:
-    """A name of its own for the file of each edit: two graphs may have other kernels of one name."""
+    """Returns a unique name for the file of each edit: two graphs may have different kernels of one name."""
     names = [edit.name for edit in edits]
     return [
         f"{edit.name}.py"
@@ -135,7 +135,7 @@ def _list_names(edits: Sequence[EditPin]) -> list[str]:
 
 
 def _list_facts(environment: Environment) -> Environment:
-    """The versions and the devices of an environment, without what else is known of the machine."""
+    """Returns only the versions and the devices of an environment."""
     versions, host, device = environment.versions, environment.host, environment.device
     return Environment(
         versions=Versions(torch=versions.torch, triton=versions.triton),
@@ -150,7 +150,7 @@ def is_tuned(folder: Path) -> bool:
 
 
 def load_tuned(folder: Path) -> tuple[PinnedRun, Environment]:
-    """The configs and edits of a folder, and what they are for.
+    """Reads the configs and edits of a folder, and what they are for.
 
     Raises:
         InductorBenchError: it is damaged or of a newer version of this tool, or an edited file cannot be read or is
@@ -169,7 +169,10 @@ def load_tuned(folder: Path) -> tuple[PinnedRun, Environment]:
 
 
 def _write_module(run: Run) -> str:
-    """The module ``tuned``. The record may be another person's: its texts are literals, or words of the docstring."""
+    """Writes the text of the module ``tuned``.
+
+    The record may come from another person, so its texts become literals, or words of the docstring.
+    """
     environment = run.environment
     versions = {"torch": environment.versions.torch, "triton": environment.versions.triton}
     facts = {**versions, "device": environment.device.accelerator}
@@ -178,7 +181,7 @@ def _write_module(run: Run) -> str:
 
 
 def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
-    """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
+    """Writes the page of the folder, in Markdown; ``left`` holds the reasons why kernels are not in the table."""
     environment, kernels = run.environment, [one for one in pinned.pinned if not isinstance(one.pin, EditPin)]
     device = environment.device.accelerator if pinned.pins.need_gpu else environment.host.cpu
     versions = f"torch {environment.versions.torch}" + (
@@ -243,6 +246,6 @@ def _make_row(kernel: WinnerPin, pinned: PinnedRun, tabled: str) -> str:
 
 
 def _quote_code(text: str) -> str:
-    """The text as code within a line or a cell of a table in Markdown."""
+    """Returns the text as code within a line or a table cell in Markdown."""
     shown = plain(text).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`"

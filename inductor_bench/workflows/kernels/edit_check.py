@@ -1,8 +1,8 @@
-"""Checks an edited kernel by itself: whether it is right, in two workers, and then whether it is faster.
+"""Checks an edited kernel alone: whether it is right, in two workers, and then whether it is faster.
 
 One worker runs the edited kernel. Another one, which never loads it, makes its inputs, runs the original, and judges
-what the edited kernel left in memory. Nothing is timed before all checks have passed, and the first ones are made again
-afterwards.
+what the edited kernel left in memory. Nothing is timed before all checks have passed, and the first checks are made
+again afterwards.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ LATER_CASES = ((RECORDED, FILL_NAN), (OTHER, FILL_STALE), (INFINITE, FILL_PATTER
 """The values and fills of the checks with each other launch."""
 
 LAST_CASES = ((OTHER, FILL_NAN), (NUDGED, FILL_STALE))
-"""Those of the checks after it was timed."""
+"""The values and fills of the checks after it was timed."""
 
 REPETITIONS = 3
 
 _COMPILED = re.compile(r"/\S+\.cpp:(\d+):\d+: ")
 
 EXACT = 1000
-"""The first of the numbers, in the worker that judges, of kernels that compute in float64."""
+"""The first number, in the worker that judges, of a kernel that computes in float64."""
 
 HINTS = {
     "no-compile": "mend what the compiler names, and check it again",
@@ -146,7 +146,7 @@ class EditUnderCheck:
     has_exact: bool = False  # whether there are kernels that compute the same in float64
     compiled: CompiledResources = field(default_factory=CompiledResources)
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    progress: Progress = field(default_factory=Silent)  # is told of each case and of the rounds of the times
+    progress: Progress = field(default_factory=Silent)  # is told about each case, and about the rounds of the timing
 
     def __post_init__(self) -> None:
         self.roles: BufferRoles = find_buffer_roles(self.edit)
@@ -177,13 +177,13 @@ class EditUnderCheck:
         return str(path) if path.is_file() else ""
 
     def start_judge(self) -> WorkerSession:
-        """Starts the worker that judges, unless it runs."""
+        """Starts the worker that judges, unless it runs already."""
         if self.judge is None or not self.judge.alive:
             self.judge, self.has_originals = self.session.start("judge"), False
         return self.judge
 
     def asked_judge(self) -> WorkerSession:
-        """The worker that judges, with the originals loaded; a new one if the last is lost."""
+        """Returns the worker that judges, with the originals loaded. If the last one is lost, it is a new one."""
         judge = self.start_judge()
         if not self.has_originals:
             for number in range(self.launches):
@@ -200,7 +200,7 @@ class EditUnderCheck:
     # The checks.
 
     def compile(self) -> None:
-        """Loads and compiles the edited kernel, and meanwhile one that computes in float64."""
+        """Loads and compiles the edited kernel, and at the same time a kernel that computes in float64."""
         judge, has_exact = self.asked_judge(), self._file("exact", 0).is_file()
         if has_exact:
             judge.ask(Load(EXACT, str(self._file("exact", 0))), LOAD_S)
@@ -223,12 +223,12 @@ class EditUnderCheck:
                 self.has_exact = True
 
     def _place_of(self, compiled: re.Match[str]) -> str:
-        """The place in the edited file of a line that was compiled; nothing if that is none of the file."""
+        """Returns the line in the edited file for a line of the compiled text; empty if the file has no such line."""
         line, lines = int(compiled[1]), self.edit.source.count("\n") + 1
         return f"line {self.edit.line + line - 1}: " if self.edit.line and line <= lines else ""
 
     def check_all(self) -> None:
-        """Makes all checks before it may be timed."""
+        """Makes all checks that come before the timing."""
         for launch in range(self.launches):
             for place, (values, fill) in enumerate(LATER_CASES if launch else FIRST_CASES):
                 self.check_case(launch, EditCase(values, fill, self.seed + place), "first")
@@ -300,7 +300,7 @@ class EditUnderCheck:
             raise EditRefusedError(judged.reason, f"{judged.words} ({_describe(self.checks[-1], self.launches)})")
 
     def _named(self, judged: Judged) -> str:
-        """The words of a judgement with the names of parameters."""
+        """Returns the words of a judgement with the names of the parameters."""
         names = list(self.edit.facts.get("parameters") or ())
 
         def name(place: int) -> str:
@@ -354,8 +354,8 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
     """Checks and times the edited kernel of a file.
 
     Args:
-        request: the request. Its only target is the file; ``other`` may name the kernel of a RUN that it is an edit of,
-            whose original, launches and values then count in place of those in the file.
+        request: the request. Its only target is the file; ``other`` may name the kernel of a RUN that was edited. Its
+            original, launches and values then count instead of those in the file.
         progress: the listener for stages and output.
 
     Raises:
@@ -400,7 +400,7 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
 
 
 def _read(path: Path, other: str | None) -> KernelEdit:
-    """The edit of a file; with the kernel of a RUN, if one is named, as its original."""
+    """Returns the edit of a file. If a kernel of a RUN is named, that is its original."""
     edit = read_edit(path)
     if other is None:
         return edit
@@ -545,7 +545,7 @@ def _make_verdict(
 
 
 def _find_origin(edit: KernelEdit) -> tuple[str, str]:
-    """The RUN that a file names and the command line of its program; empty if it is gone."""
+    """Returns the RUN that a file names, and the command line of the RUN's program; empty if the RUN is gone."""
     place = str(edit.facts.get("run") or "")
     with contextlib.suppress(InductorBenchError):
         if place and (Path(place) / RECORD).is_file():
@@ -574,7 +574,7 @@ def _list_notes(check: EditUnderCheck) -> Iterator[str]:
 
 
 def hash_tool() -> str:
-    """The SHA-256 of the files of this tool that run, time and judge kernels."""
+    """Returns the SHA-256 of those files of this tool that run, time and judge kernels."""
     package = Path(__file__).resolve().parents[2]
     found = hashlib.sha256()
     for folder in ("worker/bench", "worker/device", "source/harness", "messages"):

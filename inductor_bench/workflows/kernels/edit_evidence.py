@@ -40,7 +40,7 @@ from .kernel_timing import find_doubt
 
 
 def check_texts(edit: KernelEdit) -> list[tuple[str, str]]:
-    """The standalone files of the original and of the edit, for each launch.
+    """Returns the standalone files of the original and of the edit, for each launch.
 
     Raises:
         InductorBenchError: the facts in the file are not as they were written.
@@ -85,7 +85,7 @@ def _make_texts(edit: KernelEdit, facts: Mapping[str, Any], encoded: Any) -> tup
 
 
 def _make_texts_of_calls(edit: KernelEdit, header: StandaloneHeader, launch: Launch) -> tuple[str, str]:
-    """The files of calls, and of the kernel in their place."""
+    """Makes the files of calls, and of the kernel that replaces them."""
     facts, replaces = edit.facts, edit.facts["replaces"]
     on_host = edit.language == "cpp"
     parts = [_make_part_text(header, one) for one in replaces["parts"]]
@@ -101,7 +101,7 @@ def _make_texts_of_calls(edit: KernelEdit, header: StandaloneHeader, launch: Lau
 
 
 def _make_part_text(header: StandaloneHeader, part: Mapping[str, Any]) -> str:
-    """The file of one of several calls."""
+    """Makes the file of one of several calls."""
     category, language = Category(part["category"]), part["language"]
     mine = replace(header, name=part["name"], kernel_id=part["kernel_id"], category=category, moved_bytes=None)
     launch = codec.decode(Launch, part["launch"])
@@ -112,12 +112,13 @@ def _make_part_text(header: StandaloneHeader, part: Mapping[str, Any]) -> str:
 
 
 def find_buffer_roles(edit: KernelEdit) -> BufferRoles:
-    """What the kernel does with its arguments."""
+    """Returns what the kernel does with its arguments."""
     return BufferRoles(**{name: tuple(places) for name, places in edit.facts["roles"].items()})
 
 
 def make_float64_texts(edit: KernelEdit, originals: Sequence[str]) -> list[str]:
-    """The standalone files of a C++ kernel that computes the same in float64, for each launch; none if there is none.
+    """Makes, for each launch, the standalone file of a C++ kernel that computes the same in float64; none if it is
+    impossible.
 
     Args:
         edit: the edit.
@@ -132,7 +133,7 @@ def make_float64_texts(edit: KernelEdit, originals: Sequence[str]) -> list[str]:
 
 
 def _widened(text: str, source: str) -> str:
-    """The file of a C++ kernel with a source in float64; of a library call without one."""
+    """Returns the file of a C++ kernel with a source in float64; for a library call the source is empty."""
     recorded = read_recorded_facts(text)
     changes = {"launch": widen_launch(recorded["launch"])}
     if source:
@@ -165,8 +166,8 @@ class EditRefusedError(Exception):
 
 
 def count_compulsory_bytes(edit: KernelEdit) -> int | None:
-    """The bytes that one call must move: those of Inductor's count, or only what is written if indices or masks decide
-    what is read."""
+    """Counts the bytes that one call must move: by Inductor's count, or only the written ones if indices or masks
+    decide what is read."""
     launch, moved = edit.facts["launches"][0], edit.facts.get("moved_bytes")
     written = {place: launch["arguments"][place].get("tensor") for place in launch["mutated"]}
     read = [item.get("tensor") for place, item in enumerate(launch["arguments"]) if place not in written]
@@ -184,7 +185,7 @@ def _view_bytes(view: Mapping[str, Any]) -> int:
 
 
 def find_roof(moved: int | None, peaks: Peaks | None, state: str) -> float | None:
-    """The bytes per second at which a device can move so many bytes at most; ``None`` if that is not known."""
+    """Returns the most bytes per second at which a device can move this many bytes; ``None`` if that is unknown."""
     if moved is None or peaks is None:
         return None
     fits = peaks.cache_bytes is not None and moved <= peaks.cache_bytes
@@ -212,7 +213,7 @@ def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Pe
         )
 
 
-# The clock. An edited library could change that of the process in which it runs, so this process looks at its own.
+# The clock. An edited library could change the clock of its process, so this process uses its own clock for a check.
 
 
 BLOCK_S = 0.05
@@ -227,7 +228,7 @@ process's times for the edited kernel with the same ratio for the original."""
 
 
 def doubt_minimum(result: RaceResult) -> str:
-    """Why a faster median proves nothing: the fastest call of the edit is no faster. Empty if it is faster.
+    """Returns why a faster median proves nothing: the fastest call of the edit is no faster. Empty if it is faster.
 
     Other programs lengthen the calls that they interrupt, and may interrupt one kernel more often than the other.
     """
@@ -239,7 +240,7 @@ def doubt_minimum(result: RaceResult) -> str:
 
 
 def check_clock(session: KernelSession, numbers: Sequence[int], limit_s: float, method: str) -> str:
-    """Why nothing is known of the clock of the process that timed both; empty if it is right.
+    """Returns why the clock of the process that timed both kernels could not be checked; empty if it is right.
 
     Raises:
         EditRefusedError: the machine is idle, and that clock is wrong.
@@ -256,7 +257,7 @@ def check_clock(session: KernelSession, numbers: Sequence[int], limit_s: float, 
 def require_true_clock(
     session: KernelSession, numbers: Sequence[int], limit_s: float, clock: Callable[[], float] = time.perf_counter
 ) -> None:
-    """Refuses a kernel that takes much longer by the clock of this process than by that of the one which runs it.
+    """Refuses a kernel that takes much longer by the clock of this process than by that of the process that runs it.
 
     Args:
         session: the session whose worker has both kernels.

@@ -60,17 +60,17 @@ class RunKernel:
 
     @cached_property
     def roles(self) -> BufferRoles:
-        """What it does with its arguments."""
+        """Returns what the kernel does with its arguments."""
         return find_buffer_roles(self.kernel, self.launches[0], find_unread_places(self.text, self.kernel.name))
 
     @property
     def text(self) -> str:
-        """The text of its module."""
+        """Returns the text of its module."""
         return self.module.text
 
     @property
     def source(self) -> str:
-        """Its source as the program's own compilation passes it on."""
+        """Returns its source in the form in which the program's compilation passes it on."""
         return read_passed_form(self.kernel.language, self.kernel.source)
 
 
@@ -84,7 +84,7 @@ def is_edit_file(target: str) -> bool:
 
 
 def find_run_kernel(target: str) -> RunKernel:
-    """The kernel that ``RUN#NAME`` names.
+    """Returns the kernel that ``RUN#NAME`` names.
 
     Raises:
         UsageError: there is no such RUN or kernel, or it is none whose source can be edited.
@@ -153,7 +153,7 @@ def _list_launches(
 
 
 def _add_values(folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate) -> Launch | None:
-    """The launch with the values that the program had."""
+    """Returns the launch with the values that the program had."""
     modules, _ = read_modules_of_run(folder, RECORDED)
     for one in (each for other in modules if other.label == module.label for each in other.candidates):
         if one.header.name == candidate.header.name and one.values is not None:
@@ -223,7 +223,7 @@ def _find(target: str) -> RunKernel | RunCalls:
 
 
 def _find_only_match(folder: RunFolder, pattern: str) -> str:
-    """The name of the only kernel or library call that a glob fits; the glob itself if it fits none."""
+    """Returns the name of the only kernel or library call that fits a glob; if none fits, the glob itself."""
     if not glob.has_magic(pattern):
         return pattern
     files = {(row.module, row.name): row.file.removesuffix(".py") for row in read_rows(folder.kernels) if row.file}
@@ -248,7 +248,7 @@ def _made(found: RunKernel | RunCalls, place: Path) -> KernelEdit:
 
 
 def make_edit(target: str, place: Path) -> KernelEdit:
-    """The edit of what ``RUN#NAME`` names that nobody has changed yet.
+    """Makes the edit of what ``RUN#NAME`` names, with an unchanged source.
 
     Raises:
         UsageError: it names nothing whose source can be edited, or that can be replaced.
@@ -295,16 +295,17 @@ def _list_facts(found: RunKernel) -> Mapping[str, Any]:
 
 
 def find_buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[int] = ()) -> BufferRoles:
-    """What a kernel does with its arguments. Without a signature that fits the launch nothing is known.
+    """Returns what a kernel does with its arguments.
 
-    ``unread`` are the places of arguments that nobody reads after the kernel.
+    Without a signature that fits the launch nothing is known. ``unread`` are the places of arguments that nobody reads
+    after the kernel.
     """
     pointers = read_pointers(kernel)
     places = [index for index, argument in enumerate(launch.arguments) if argument.tensor is not None]
     if pointers is None or len(pointers) != len(places):
         return BufferRoles()
     uses = list(zip(places, (pointer.use for pointer in pointers), strict=True))
-    # A kernel without a result would not be there: if nobody seems to read any, where they are read was not seen.
+    # Every kernel has a result. If nobody seems to read any argument, the place where it is read was not found.
     if {place for place, use in uses if not use.name.startswith("in_ptr")} <= set(unread):
         unread = ()
     # The rows that a mixed-order reduction leaves in its workspace are summed by another kernel: they are results.
@@ -322,7 +323,7 @@ def find_buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collecti
 
 
 def _write_reference(found: RunKernel) -> str:
-    """The same in PyTorch, if the module tells it."""
+    """Writes the same computation in PyTorch, if the module shows it."""
     if found.kernel.language != "triton":
         return ""
     names, launch, roles = _list_parameters(found.kernel), found.launches[0], found.roles
@@ -332,7 +333,7 @@ def _write_reference(found: RunKernel) -> str:
     for place, (name, argument) in enumerate(zip(names, launch.arguments, strict=False)):
         view = argument.tensor
         written = place in roles.output_only + roles.cleared + roles.scratch
-        # A buffer that is updated in place, and that the kernel never loads, holds nothing for it.
+        # If a buffer is updated in place and the kernel never loads it, its old content does not matter.
         written = written or not re.search(rf"\btl\.(load|atomic_\w+)\(\s*{name}\b", found.kernel.source)
         parameters.append(
             Parameter(
@@ -361,8 +362,8 @@ def _list_parameters(kernel: KernelDefinition) -> list[str]:
 
 
 def _find_passed_arguments(text: str, kernel: str) -> list[tuple[int, list[str]]]:
-    """The calls of a kernel in a module: the line, from 0, and the variables that are passed, in order; empty for
-    other expressions."""
+    """Returns the calls of a kernel in a module: the line, from 0, and the passed variables in order; empty for other
+    expressions."""
     call = re.compile(rf"^\s+{re.escape(kernel)}(?:\.run)?\((?!\*)(.*)\)$")
     found = []
     for number, line in enumerate(text.splitlines()):
@@ -373,8 +374,8 @@ def _find_passed_arguments(text: str, kernel: str) -> list[tuple[int, list[str]]
 
 
 def find_unread_places(text: str, kernel: str) -> frozenset[int]:
-    """The places of the arguments that nothing in the module uses after the kernel, in none of its calls: what it keeps
-    there is for itself."""
+    """Returns the places of the arguments that nothing in the module uses after any call of the kernel: its scratch
+    memory."""
     lines, found = text.splitlines(), list[set[int]]()
     for number, variables in _find_passed_arguments(text, kernel):
         begins = next((_indent(line) for line in reversed(lines[:number]) if line.lstrip().startswith("def ")), -1)
@@ -393,7 +394,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-# What a writer needs to know.
+# What the author of an edit needs to know.
 
 
 def _describe_kernel(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
@@ -532,7 +533,7 @@ def _describe_roof(record: Kernel) -> str:
 
 
 def _describe_neighbours(found: RunKernel) -> Iterator[str]:
-    """Who wrote what it reads, and who reads what it writes, in the first of its calls."""
+    """Says who wrote what the kernel reads, and who reads what it writes, for its first call."""
     source = found.module.source
     try:
         uses = found.module.buffers.calls
@@ -558,7 +559,7 @@ def _describe_neighbours(found: RunKernel) -> Iterator[str]:
 
 
 def _describe_last_use(places: range, uses: Sequence[Any], buffer: str, how: str) -> list[int]:
-    """The nearest call that uses a buffer so."""
+    """Describes the nearest call that uses a buffer in this way."""
     for place in places:
         if any(use.buffer == buffer and getattr(use, how) for use in uses[place] or ()):
             return [place]

@@ -51,7 +51,7 @@ class _Side:
     device: str = ""
 
     def load(self, config: Config, is_own: bool = True) -> int:
-        """Loads the kernel in a configuration, and checks its outputs if that is not the configuration of the file."""
+        """Loads the kernel in a configuration. If it is not the configuration of the file, the outputs are checked."""
         number = next(self.session.numbers)
         facts = self.session.ask(Load(number, str(self.file.resolve())), LOAD_S)
         self.device = facts.device
@@ -72,7 +72,7 @@ class _Side:
 
 
 def find_config_conflict(config: Config, variants: Variants) -> str:
-    """The reason why the second kernel cannot run in the first's configuration; empty if it can.
+    """Returns why the second kernel cannot run in the first's configuration; empty if it can.
 
     Args:
         config: the configuration of the first kernel.
@@ -91,9 +91,10 @@ def find_config_conflict(config: Config, variants: Variants) -> str:
 
 
 def run_comparison(request: KernelRequest, progress: Progress) -> TimedPair:
-    """Measures each of two kernels by itself, and then both in turn.
+    """Measures each of two kernels alone, and then both in turn.
 
-    They alternate as the files have them, in the first's configuration, and each in its best configuration.
+    They alternate in the configurations of their files, then both in that of the first file, and then each in its best
+    one.
 
     Args:
         request: the request, with the first file as its only target, and the second, which is judged against it;
@@ -168,7 +169,7 @@ def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress:
 
 
 def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
-    """The measurement of one of the two files by itself."""
+    """Measures one of the two files alone."""
     try:
         return measure_file(file, session)
     except DeviceInUseError:
@@ -206,7 +207,7 @@ def _compare_outputs(sides: Sequence[_Side], numbers: Sequence[int]) -> tuple[bo
 
 
 def _add_samples(side: _Side, state: str, samples: Sequence[float]) -> MeasuredKernel:
-    """The side's kernel with the samples in seconds that were taken in alternation with the other side."""
+    """Returns the side's kernel with the samples in seconds that were taken in turn with the other side."""
     timing = summarize(samples)
     kernel = replace(side.kernel, cold=timing) if state == "cold" else replace(side.kernel, warm=timing)
     return judge_times(kernel, side.session.peaks[side.device])
@@ -230,7 +231,7 @@ def _find_best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[
 
 
 def _try_race(sides: Sequence[_Side], configs: Sequence[Config]) -> Pairing:
-    """The race of both kernels, each in its configuration; a pairing with the reason if one cannot run so."""
+    """Races both kernels, each in its configuration; if one cannot run so, returns a pairing with the reason."""
     try:
         numbers = [
             side.load(config, config in _list_working_configs(side))
@@ -244,14 +245,14 @@ def _try_race(sides: Sequence[_Side], configs: Sequence[Config]) -> Pairing:
 
 
 def _list_working_configs(side: _Side) -> list[Config]:
-    """The configurations in which the kernel is known to run."""
+    """Returns the configurations in which the kernel is known to run."""
     return [side.kernel.config, *([side.kernel.tuning.best_config] if side.kernel.tuning else [])]
 
 
 def plan_pairs(proof_s: float | None) -> RacePlan:
-    """The race of two kernels that begins now; while it is undecided, it goes on for so many seconds.
+    """Plans the race of two kernels, which begins now. While it is undecided, it goes on for ``proof_s`` seconds.
 
-    Each of the up to three races of a comparison has this time for itself.
+    A comparison has up to three races, and each of them may take this time.
     """
     end_s = time.monotonic() + (proof_s or 0.0)
     return replace(PLAN, goes_on=lambda: time.monotonic() < end_s)

@@ -82,7 +82,7 @@ class DeviceInUseError(InductorBenchError):
 
 
 def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], force: bool) -> str:
-    """A description of the job that uses the worker's GPU; empty if there is none or it is unknown.
+    """Describes the job that uses the worker's GPU; empty if there is none, or if it is unknown.
 
     Args:
         ask: sends a request, with a limit in seconds, to the worker that is about to measure.
@@ -102,10 +102,10 @@ def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], forc
 
 
 def make_kernel_environment(folder: Path) -> dict[str, str]:
-    """The environment of workers with a scratch folder.
+    """Makes the environment of workers with a scratch folder.
 
-    A parent that shares the GPU with other jobs holds its turn for the whole request, so that the workers do not wait
-    for these.
+    If the parent shares the GPU with other jobs, it holds its turn for the whole request, so that the workers do not
+    wait for these jobs.
     """
     environment = {"TRITON_CACHE_DIR": str(folder / "triton"), **os.environ}
     return {name: value for name, value in environment.items() if name not in (TURN, WAITING)}
@@ -161,9 +161,9 @@ class NsightCompute:
     is_unavailable: bool = False
 
     def with_counters(self, kernel: MeasuredKernel, device: str) -> MeasuredKernel:
-        """The kernel with its counters, or with the reason why it has none.
+        """Returns the kernel with its counters, or with the reason why it has none.
 
-        A reason that holds for all kernels is added to the first kernel only.
+        A reason that holds for all kernels is added only to the first kernel.
         """
         if not find_device(device).has_hardware_counters:
             return replace(kernel, no_counters="no counters: Nsight Compute counts on NVIDIA GPUs only")
@@ -178,7 +178,7 @@ class NsightCompute:
             return replace(kernel, no_counters=f"no counters: {error.message}")
 
     def count(self, file: Path) -> HardwareCounters:
-        """The counters of one call of a standalone file.
+        """Counts one call of a standalone file.
 
         Raises:
             NoCountersError: no kernel can be counted on this machine.
@@ -214,7 +214,7 @@ class NsightCompute:
 
 
 def _explain_failure(output: str, ended: ProcessResult) -> InductorBenchError:
-    """The error of a run without counters, from its output and the way that it ended."""
+    """Returns the error of a run without counters, from its output and the way it ended."""
     for pattern, why in MACHINE_ERRORS:
         match = re.search(pattern, output)
         if match:
@@ -232,10 +232,10 @@ def _explain_failure(output: str, ended: ProcessResult) -> InductorBenchError:
 
 MOST_COMPILE_WORKERS = 32
 CANDIDATES_OF_KERNEL = 4
-"""Least number of candidates that a kernel is expected to have."""
+"""The number of candidates that each kernel has at least, for the estimate of the work."""
 
 MEMORY_OF_A_WORKER = 16 << 30
-"""Bytes of device memory for each of several workers that time on one device."""
+"""Bytes of device memory for each worker, if several workers time on one device."""
 
 
 @dataclass
@@ -264,7 +264,7 @@ class KernelSession:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     # the start of the budget on the monotonic clock, in seconds: that of the session, or of a later retune
     began: float = field(default_factory=time.monotonic)
-    # what is at stake with each kernel, if they are retuned by what they can win; see ``run_kernel``
+    # what a retune of each kernel can win, if this decides their order; see ``run_kernel``
     stakes: Mapping[str, TuningPriority] = field(default_factory=dict)
 
     def start(self, name: str, **variables: str) -> WorkerSession:
@@ -288,7 +288,7 @@ class KernelSession:
             self.nsight = NsightCompute(self.pool, self.environment, self.request.timeout_s)
 
     def find_other_jobs(self, device: str) -> str:
-        """A description of the job that uses a device, as of the first measurement on the device.
+        """Describes the job that uses a device, as it was before the first measurement on the device.
 
         Raises:
             DeviceInUseError: another job uses the device, and the request does not insist.
@@ -307,16 +307,16 @@ class KernelSession:
         return row is not None and is_edited(row, folder)
 
     def worker(self) -> WorkerSession:
-        """The worker that measures; starts a new worker if the last was lost.
+        """Returns the worker that measures; starts a new one if the last one was lost.
 
-        A new worker is asked for its environment first, so that its start-up has a limit of its own.
+        A new worker is asked for its environment first, so that its start-up has a time limit of its own.
         """
         if not self.has_worker(0):
             self._start_measuring(0).ask(TellEnvironment(), LOAD_S)
         return self.measuring[0]
 
     def has_worker(self, number: int) -> bool:
-        """Whether the worker with a number is there."""
+        """Whether the worker with a number has started."""
         return number in self.measuring and self.measuring[number].alive
 
     def _start_measuring(self, number: int) -> WorkerSession:
@@ -330,13 +330,13 @@ class KernelSession:
         return worker
 
     def ask(self, request: WorkerRequest[Answer], limit_s: float) -> Answer:
-        """Asks the worker that measures. The request of the verb may hold a time limit that replaces ``limit_s``."""
+        """Asks the worker that measures. If the user gave a time limit, it replaces ``limit_s``."""
         return self.worker().ask(request, self.request.timeout_s or limit_s)
 
     def timing_workers(
         self, kernels: int, devices: Collection[str], *, library: bool = False
     ) -> list[Callable[[], Waiting[WorkerSession]]]:
-        """The timing workers, in the form that the pipeline needs: one for a CPU, and several that share a GPU.
+        """Returns the timing workers for the pipeline: one for a CPU, or several that share a GPU.
 
         Args:
             kernels: the number of kernels.
@@ -355,7 +355,10 @@ class KernelSession:
         return [partial(self._steps_to_worker, number, ready) for number in range(count)]
 
     def _ask_ahead(self) -> None:
-        """Asks the first worker what it cannot be asked while it times. The measurement reports a failure."""
+        """Asks the first worker the questions that must not disturb the timing later.
+
+        The measurement reports a failure.
+        """
         with contextlib.suppress(InductorBenchError, WorkerLostError):
             self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
         self.other_jobs.setdefault(NVIDIA.type, "")
@@ -365,7 +368,8 @@ class KernelSession:
             self.no_architecture = error
 
     def _steps_to_worker(self, number: int, ready: Sequence[WorkerRequest[Any]]) -> Waiting[WorkerSession]:
-        """The steps to a worker that times. At its first call it gets ready; after a loss another is started."""
+        """Returns the steps that lead to a worker that times: it gets ready at its first call; after a loss another one
+        starts."""
         requests: list[WorkerRequest[Any]] = []
         if not self.has_worker(number):
             self._start_measuring(number)
@@ -381,7 +385,10 @@ class KernelSession:
         return session
 
     def compile_pool(self, device: str) -> CompilePool:
-        """The compile pool for a device. Its workers use no GPU, leave a core free, and have a low priority."""
+        """Returns the compile pool for a device.
+
+        Its workers use no GPU, leave one core free, and have a low priority.
+        """
         on_host = find_device(device).runs_on_host
         greeting = None if on_host else self._greeting()
         if device not in self.pools:
@@ -406,7 +413,8 @@ class KernelSession:
         return CompilePool(self._start_without_gpu, count, load_s, compile_s)
 
     def start_ahead(self, files: Sequence[Path]) -> None:
-        """Starts the workers that time and those that compile Triton kernels, so that they import torch together."""
+        """Starts the workers that time and those that compile Triton kernels, so that they import torch at the same
+        time."""
         if not list_visible_gpus():
             return
         for number in range(min(count_timing_workers(count_usable_cores()), len(files))):
@@ -434,11 +442,12 @@ class KernelSession:
         return self.start(f"gpu-{name}", **{VISIBLE_GPUS: "", COMPILES_TRITON: "1"})
 
     def start_budget(self) -> None:
-        """Starts the clock of the budget anew: the retune of a host's kernels, or after measurements, begins here."""
+        """Starts the clock of the budget again, because the retune begins here: of a host's kernels, or after
+        measurements."""
         self.began = time.monotonic()
 
     def left_s(self) -> float | None:
-        """The seconds that are left of the budget; ``None`` without one."""
+        """Returns the seconds that are left of the budget; ``None`` without a budget."""
         return None if self.request.budget_s is None else self.request.budget_s - (time.monotonic() - self.began)
 
     def is_over(self) -> bool:
@@ -455,7 +464,7 @@ class KernelSession:
 
 
 def make_failure(file: Path, error: InductorBenchError | WorkerLostError) -> Failure:
-    """The failure of a file, with a hint."""
+    """Makes the failure of a file, with a hint."""
     if isinstance(error, WorkerLostError):
         message, hint = f"the worker {error.message}", _find_hint(error, file)
         return Failure("kernel", error.kind, message, hint, error.tail, str(file))
@@ -475,7 +484,7 @@ def _find_hint(lost: WorkerLostError, file: Path) -> str:
 
 
 def find_files(targets: Sequence[str]) -> list[Path]:
-    """The standalone files that the targets name, without duplicates.
+    """Returns the standalone files that the targets name, without duplicates.
 
     Raises:
         UsageError: a target is missing or names no standalone file.
@@ -511,7 +520,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
-    """Makes the folder for the winners, so that an unwritable place is reported before the tuning.
+    """Makes the folder for the faster files, so that an unwritable place is reported before the tuning.
 
     Raises:
         UsageError: the winners cannot be written there.
@@ -540,5 +549,5 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
 
 
 def choose_place(save: Path, file: Path, files: Sequence[Path]) -> Path:
-    """The path that the winner of a file is saved to."""
+    """Returns the path at which the fastest version of a kernel file is saved."""
     return save if len(files) == 1 and save.suffix == ".py" else save / file.name

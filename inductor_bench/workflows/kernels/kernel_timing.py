@@ -55,7 +55,7 @@ BUSY_MARGIN = 0.5
 
 
 def advise(kernel: MeasuredKernel) -> list[str]:
-    """Advice on a measurement, one sentence for each problem; empty for a sound measurement."""
+    """Returns advice on a measurement, one sentence for each problem; empty for a sound measurement."""
     return [*_judge_outputs(kernel), *_judge_device(kernel), *_judge_times(kernel), *filter(None, [kernel.no_counters])]
 
 
@@ -102,12 +102,12 @@ OF_A_BUSY_MACHINE = "may differ on an idle machine"
 
 
 def find_doubt(method: str) -> str:
-    """The timer's reason why the times of a timing method are unreliable; empty if they are not."""
+    """Returns the timer's reason why the times of a timing method are unreliable; empty if they are reliable."""
     return method.partition("unreliable: ")[2]
 
 
 def list_busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
-    """Notes on a tuning on a busy machine, which slows variants with more threads most.
+    """Returns notes on a tuning on a busy machine. Such a machine slows variants with more threads most.
 
     Args:
         axes: the fields that the tuning varied.
@@ -166,7 +166,7 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
 
 
 def _verify(file: Path, session: KernelSession) -> Verified:
-    """Compares the outputs of the loaded kernel of a file with its reference, which is made now if it has none."""
+    """Compares the outputs of a file's loaded kernel with its reference. If it has no reference, one is made now."""
     with contextlib.suppress(InductorBenchError):  # then there is nothing to compare with, as the check says
         if record_reference(file, session.ask):
             session.index_rows.pop(file.parent, None)
@@ -190,7 +190,7 @@ def describe_kernel(
     resources: Resources,
     timings: KernelTimings,
 ) -> MeasuredKernel:
-    """The record of a standalone file's kernel with its times; ``resources`` get their occupancy here."""
+    """Makes the record of a standalone file's kernel with its times; ``resources`` get their occupancy here."""
     recorded, device = facts.recorded, facts.device
     occupancy = find_device(device).theoretical_occupancy(
         session.environment, config.get("num_warps"), resources.registers, resources.shared_memory_bytes
@@ -215,7 +215,7 @@ def describe_kernel(
 
 
 def _take_times(session: KernelSession, device: str) -> KernelTimes:
-    """The times of the loaded kernel; taken again after a pause if the GPU throttled its clock."""
+    """Takes the times of the loaded kernel; takes them again after a pause if the GPU throttled its clock."""
     times = session.ask(Measure(0, watch=not find_device(device).runs_on_host), MEASURE_S)
     if times.throttled:
         time.sleep(COOLING_S)
@@ -227,9 +227,9 @@ def _take_times(session: KernelSession, device: str) -> KernelTimes:
 
 
 def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
-    """The kernel with its rates, its bound, its share of the peak, and advice.
+    """Returns the kernel with its rates, its bound, its share of the peak, and advice.
 
-    The share of a cache-bound kernel comes from its warm time, because its data are not in the cache in the cold time.
+    The share of a cache-bound kernel comes from its warm time, because in the cold time its data are not in the cache.
 
     Args:
         kernel: the measured kernel.
@@ -252,12 +252,13 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
 
 
 def name_device(device: str, environment: Environment) -> str:
-    """The name of a device in an environment; its type if the environment does not name it."""
+    """Returns the name of a device in an environment; its type if the environment does not name it."""
     return find_device(device).name_in(environment) or device
 
 
 def find_peaks(device: str, session: KernelSession) -> Peaks | None:
-    """The peaks of the device: from the cache, or measured if no other job uses the device; otherwise ``None``."""
+    """Returns the peaks of the device: from the cache, or measured if no other job uses the device; otherwise
+    ``None``."""
     cached = load_peaks(make_peaks_key(session.environment, device))
     if cached is not None or session.find_other_jobs(device):
         return cached
@@ -346,7 +347,7 @@ def _report_stages(tuners: Mapping[Hashable, Tuner], session: KernelSession) -> 
 def explain_untuned(
     file: Path, kernel: MeasuredKernel, why: InductorBenchError | WorkerLostError
 ) -> MeasuredKernel | Failure:
-    """The outcome of a kernel without a tuning: its measurement with an advice, or its failure."""
+    """Makes the outcome of a kernel without a tuning: its measurement with an advice, or its failure."""
     if isinstance(why, BudgetSpentError):
         return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; give a larger --budget"))
     return make_failure(file, why)
@@ -361,7 +362,7 @@ def make_tuner(
     pruning: Pruning | None = None,
     may_give_way: Callable[[], bool] = lambda: True,
 ) -> Tuner:
-    """The tuner of a file's kernel; it loads the file when its search begins."""
+    """Makes the tuner of a file's kernel. It loads the file when its search begins."""
 
     def find(facts: VariantFacts) -> Questions:
         variants = yield from search_variants(facts, METHODS[method].wide)
@@ -390,7 +391,7 @@ def is_library(kernel: MeasuredKernel) -> bool:
 
 
 def _add_tuning(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
-    """Yields the kernel with its tuning, after the path of the winner's file if that is written."""
+    """Yields the kernel with its tuning. If the winner's file is written, its path is yielded first."""
     notes = collect_notes(one.tuner, tuning.method, one.kernel, load)
     if one.place is not None:
         why = _save_winner(one, one.place, tuning)
@@ -402,13 +403,13 @@ def _add_tuning(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKer
 
 
 def collect_notes(tuner: Tuner, method: str, kernel: MeasuredKernel, load: float = 0.0) -> list[str]:
-    """The notes on a tuning; ``load`` is the machine's load average at its beginning."""
+    """Returns the notes on a tuning; ``load`` is the machine's load average when the tuning began."""
     busy = list_busy_notes(tuner.variants.axes, kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
     return [*tuner.variants.notes(METHODS[method]), *busy]
 
 
 def _save_winner(one: _Task, place: Path, tuning: Tuning) -> str:
-    """Writes the winner's file; returns the reason if it is not written, otherwise an empty text."""
+    """Writes the winner's file; if it is not written, returns the reason, otherwise an empty text."""
     if tuning.verdict != "faster":
         return "no candidate was reliably faster than the file as it is"
     if why := one.tuner.variants.save_refusal(tuning.best_config):

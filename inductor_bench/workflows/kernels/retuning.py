@@ -1,4 +1,4 @@
-"""Tunes the most expensive kernels of a RUN with what is known from others, proves it, and says what is unfinished."""
+"""Tunes the most expensive kernels of a RUN or takes known tunings, proves the savings, and reports what is missing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ UNFINISHED_RUN = "this run is not complete: it is still being measured, or was k
 def describe_interruption(
     run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None, graphs: int = 0
 ) -> Failure:
-    """The failure of a run that was interrupted in a stage: what is missing, and what shows or finishes it.
+    """Makes the failure of a run that was interrupted in a stage: what is missing, and what shows or finishes it.
 
     Args:
         run: what is known of it.
@@ -94,7 +94,7 @@ def describe_interruption(
 
 
 def _write_finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
-    """The command that finishes the retunes of an interrupted run, or their proof."""
+    """Writes the command that finishes the retunes of an interrupted run, or their proof."""
     program = list_program_words(run.request)
     if stage == VERIFY and program:
         return write_apply_command(place, program, "--verify")
@@ -118,11 +118,11 @@ class KnownTunings:
     state: str  # the times that are compared: ``cold`` or ``warm``
 
     def find(self, row: Retune, *, among_many: bool) -> Retune | None:
-        """The row with its known tuning; ``None`` if none is known.
+        """Returns the row with its known tuning; ``None`` if none is known.
 
         Args:
             row: a retune without a result.
-            among_many: whether a search counts that ended because other kernels could win more.
+            among_many: whether a search that ended because other kernels could win more counts as complete.
         """
         key = self._key(row, self.run.environment)
         known = load_tuning(key) if key is not None else None
@@ -138,8 +138,8 @@ class KnownTunings:
     def keep(self, row: Retune, environment: Environment) -> bool:
         """Keeps a tuning that was measured in an environment; returns ``False`` if it could not be written.
 
-        What the budget cut short, and what was measured beside another job or on a busy machine, is left for another
-        time. A verdict takes the place of an earlier one, even if it is that nothing is decided.
+        A tuning that the budget cut short, or that was measured next to another job or on a busy machine, is not kept.
+        A verdict replaces an earlier one, even if it is that nothing is decided.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin = TuningOrigin(self.run.run_id, self.run.title, now)
@@ -165,7 +165,7 @@ class KnownTunings:
         return next(iter(triton), None), next(iter(cpp), None), next(iter(library), None)
 
     def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
-        """The key of a kernel in an environment; ``None`` if its file or the environment cannot be told."""
+        """Returns the key of a kernel in an environment; ``None`` if its file or the environment does not show it."""
         module = next((module for module in self.run.modules if module.label in row.graphs), None)
         if module is None or row.file is None or not environment.versions.torch:
             return None
@@ -184,7 +184,8 @@ class KnownTunings:
 
 @functools.lru_cache(maxsize=1024)
 def digest_launch(text: str) -> str | None:
-    """A hash of the sizes and scalars, and of the kinds of values, with which a standalone file launches its kernel.
+    """Returns a hash of the sizes and scalars, and of the kinds of values, with which a standalone file launches its
+    kernel.
 
     ``None`` if the file records none in a form that this function reads.
     """
@@ -196,7 +197,7 @@ def digest_launch(text: str) -> str | None:
         return None
     sizes = _list_sizes([launch.get("arguments"), launch.get("keywords")])
     kinds = [one["values"]["kind"] for one in launch.get("storages") or ()]
-    if "positive" in kinds:  # a tuning with NaNs says nothing of one without
+    if "positive" in kinds:  # a tuning with NaNs says nothing about a launch without NaNs
         sizes.append(kinds)
     return hashlib.sha256(json.dumps(sizes, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -209,7 +210,7 @@ def _list_sizes(item: Any) -> Any:
     return item
 
 
-# Finds the kernels of a RUN that take most time, and what is at stake with each.
+# Finds the kernels of a RUN that take most time, and what a retune of each can win.
 
 
 STAGE = "retune"
@@ -224,9 +225,11 @@ class _Use(NamedTuple):
 
 
 def list_most_expensive(run: Run, folder: RunFolder, request: RetuneRequest) -> list[Retune]:
-    """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
+    """Returns the kernels with the most time in the program's step, or in one iteration of all graphs, without
+    duplicates.
 
-    Of many kernels those are left out that can win next to nothing, all together; see ``autotune.methods.find_least``.
+    If there are many, kernels that can win almost nothing, all of them together, are left out; see
+    ``autotune.methods.find_least``.
 
     Raises:
         InductorBenchError: the index of the standalone files is missing or damaged.
@@ -264,10 +267,10 @@ def _make_row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
 
 
 def find_stake(row: Retune, run: Run) -> TuningPriority:
-    """What is at stake with a kernel: its time in the step, and what all its launches can win of it at most.
+    """Returns what a retune of a kernel can win: its time in the step, and the most that its launches can save of it.
 
-    The gain is what the step saves, simulated; if it saves nothing, because it waits for the host, what the kernel
-    itself does.
+    The gain is the simulated saving of the step. If the step saves nothing, because it waits for the host, the gain is
+    the saving of the kernel itself.
     """
     costs = [
         compute_cost(run, module, kernel)
@@ -285,7 +288,7 @@ def find_stake(row: Retune, run: Run) -> TuningPriority:
 
 
 def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
-    """The failure of a kernel that cannot be tuned by its standalone file; ``None`` if it can."""
+    """Returns the failure of a kernel that cannot be tuned by its standalone file; ``None`` if it can."""
     if kernel.file is None:
         return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
     if is_edited(kernel, folder.kernels):
@@ -307,11 +310,11 @@ def are_written(run: Run, folder: RunFolder, request: RetuneRequest) -> bool:
 
 SAVES_SHARE = 0.02
 """Maximum share of the time that is spent on saving the record after each outcome. The last outcomes are saved at the
-end, also after an interruption."""
+end, even after an interruption."""
 
 
 class _ElsewhereError(InductorBenchError):
-    """This machine is another one than that of the run."""
+    """This machine is not the one on which the run was measured."""
 
 
 def autotune_run(
@@ -382,12 +385,13 @@ def _list_kernels_left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, 
 
 
 def _is_left(retune: Retune, problem: str | None) -> bool:
-    """Whether a kernel is tuned again in spite of its earlier problem; ``problem`` is ``None`` for a new kernel."""
+    """Whether a kernel is still to be tuned, in spite of its earlier problem; ``problem`` is ``None`` for a new
+    kernel."""
     return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
 class _Retunes:
-    """A record with the rows of its tunings, and the updates to them."""
+    """A record with the rows of its tunings, and functions that update them."""
 
     def __init__(self, run: Run, folder: RunFolder, request: RetuneRequest, keep: Callable[[Run], None]) -> None:
         self.run = run
@@ -399,7 +403,7 @@ class _Retunes:
 
     @contextlib.contextmanager
     def saved_at_end(self, progress: Progress) -> Iterator[None]:
-        """Saves the last outcomes at the end of the block, also after an interruption."""
+        """Saves the last outcomes at the end of the block, even after an interruption."""
         try:
             yield
         finally:
@@ -430,7 +434,7 @@ class _Retunes:
         self._save()
 
     def take_known(self, progress: Progress) -> None:
-        """Takes over the tunings that are known from other runs."""
+        """Uses the tunings that are known from other runs."""
         if self._request.remeasure:
             return
         among_many = find_least(self.stakes.values()) > 0
@@ -495,7 +499,7 @@ PREDICTION = "the saving stays a projection"
 
 
 def is_without_proof(run: Run, folder: RunFolder) -> bool:
-    """Whether a run has winners that can be compared in a program of this tool, and never were."""
+    """Whether a run has winners that were never compared, although this tool can compare them in a program."""
     if run.request.kind not in COMPILED_HERE or run.program is None or run.verification is not None:
         return False
     if any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures):

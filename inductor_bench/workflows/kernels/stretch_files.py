@@ -1,4 +1,4 @@
-"""Writes a library call, or several calls of a RUN, as a file to edit: one kernel in their place."""
+"""Writes a library call, or several calls of a RUN, as a file to edit: one kernel that replaces them."""
 
 from __future__ import annotations
 
@@ -42,24 +42,25 @@ class RunCalls:
 
     @property
     def language(self) -> str:
-        """The language of a kernel in their place."""
+        """Returns the language of a kernel that replaces the calls."""
         return CPP if find_device(self.module.source.device).runs_on_host else TRITON
 
     @property
     def sources(self) -> list[str]:
-        """The source of each; empty for a library call."""
+        """Returns the source of each call; empty for a library call."""
         kernels = [part.kernel for part in self.stretch.parts]
         return [read_passed_form(one.language, one.source) if one is not None else "" for one in kernels]
 
     @property
     def name(self) -> str:
-        """The name of the calls in the RUN."""
+        """Returns the name of the calls in the RUN."""
         names = [candidate.header.name for candidate in self.candidates]
         return names[0] if len(names) == 1 else f"{names[0]}{BETWEEN}{names[-1]}"
 
 
 def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
-    """The library call, or the group, that a name stands for; ``None`` if it is that of a generated kernel or of none.
+    """Returns the library call, or the group, that a name stands for; ``None`` for a generated kernel or an unknown
+    name.
 
     Raises:
         UsageError: a group lacks its first or last kernel, the RUN has no such kernel, or the calls cannot be replaced
@@ -90,7 +91,7 @@ def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
 
 
 def _find_line(module: ModuleKernels, candidates: Sequence[ExtractionCandidate], name: str) -> int | None:
-    """The line of the first call of a kernel or library call."""
+    """Returns the line of the first call of a kernel or library call."""
     for candidate in candidates:
         if candidate.header.name == name:
             sites = candidate.sites
@@ -135,7 +136,7 @@ def _find_candidate(
 
 
 def _list_storages(stretch: CallGroup, candidates: Sequence[ExtractionCandidate]) -> Iterator[Storage]:
-    """The memory of the calls, with values and alignments as each was seen by the first call that reads it."""
+    """Returns the memory of the calls. The first call that reads a storage decides its values and alignment."""
     seen: dict[int, Storage] = {}
     for part, candidate in zip(stretch.parts, candidates, strict=True):
         launch = candidate.launch
@@ -168,7 +169,7 @@ def _list_views(stretch: CallGroup, places: Sequence[int], but: Sequence[int] = 
 
 
 def make_calls_edit(found: RunCalls, place: Path) -> KernelEdit:
-    """The edit that replaces calls, before anybody has changed it: a kernel that does what they do.
+    """Makes the edit that replaces calls, before anybody has changed it: a kernel that does what they do.
 
     Raises:
         UsageError: there is no kernel to begin with.
@@ -222,7 +223,7 @@ def _list_facts(found: RunCalls) -> Mapping[str, Any]:
 
 
 def count_moved_bytes(stretch: CallGroup) -> int:
-    """The bytes of what goes in and comes out, each once."""
+    """Counts the bytes of all inputs and outputs, each once."""
     total = 0
     for view in _list_views(stretch, range(stretch.required)):
         total += view.itemsize * math.prod(
@@ -249,7 +250,7 @@ def _list_part_facts(part: GroupCall, candidate: ExtractionCandidate, source: st
 
 
 def _write_reference(found: RunCalls) -> str:
-    """The same in PyTorch, for a library call."""
+    """Writes the same computation in PyTorch, for a library call."""
     part = found.stretch.parts[0]
     if part.kernel is not None or len(found.stretch.parts) > 1:
         return ""
@@ -275,11 +276,11 @@ def _write_reference(found: RunCalls) -> str:
     )
 
 
-# What a writer needs to know.
+# What the author of an edit needs to know.
 
 
 def describe_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[str]:
-    """What a file says to the one who edits it, as lines."""
+    """Returns what a file tells its editor, as lines."""
     names, stretch = [one.header.name for one in found.candidates], found.stretch
     what = plain(names[0]) if len(names) == 1 else f"{plain(', '.join(names))}"
     yield f"One kernel that replaces {what}: edit it between the two marks, and check it:"

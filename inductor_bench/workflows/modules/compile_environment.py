@@ -54,7 +54,7 @@ WARM = {
 }
 """The variables with which torch takes from a folder what an earlier process compiled, and from nowhere else.
 
-What Dynamo learned of shapes in an earlier process would make it compile other graphs, and fewer."""
+If Dynamo knew the shapes of an earlier process, it would compile other and fewer graphs."""
 
 PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TMPDIR", "TRITON_CACHE_DIR")
 """The variables whose folders the tool chooses."""
@@ -65,10 +65,11 @@ NO_VARIABLES: Mapping[str, str] = {}
 def capture_environment(
     work: Path, variables: Mapping[str, str] = NO_VARIABLES, cache: Path | None = None
 ) -> dict[str, str]:
-    """The environment in which modules are compiled for measurement and run, with its own caches and temporary files.
+    """Returns the environment in which modules are compiled and run for a measurement, with its own caches and
+    temporary files.
 
-    Without a cache of earlier runs the FX and AOTAutograd caches are off. Turning off all caches would put each module
-    into a folder of its own, which changes the hashes of its kernels.
+    Without a cache of earlier runs the FX and AOTAutograd caches are off. If all caches were off, each module would lie
+    in a folder of its own, which changes the hashes of its kernels.
 
     Args:
         work: the folder of the temporary files.
@@ -91,7 +92,7 @@ def capture_environment(
 
 
 def list_compiling_variables(variables: Mapping[str, str], *, warm: bool) -> dict[str, str]:
-    """The variables that decide what torch compiles, without the folders."""
+    """Returns the variables that decide what torch compiles, without the folders."""
     environment = {**os.environ, **variables}
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
         environment.pop(name, None)
@@ -99,12 +100,12 @@ def list_compiling_variables(variables: Mapping[str, str], *, warm: bool) -> dic
 
 
 def keep_for_later_runs(environment: Mapping[str, str]) -> None:
-    """Keeps what later runs need not compile again, before the folder of the caches may be removed."""
+    """Keeps what later runs need not compile again. It is called before the folder of the caches may be removed."""
     keep_probes(Path(environment["TORCHINDUCTOR_CACHE_DIR"]))
 
 
 def make_observed_environment(request: BreakdownRequest, work: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the program, in which its Python processes observe themselves."""
+    """Makes the environment of the program, in which its Python processes observe themselves."""
     observed = {
         CAPTURE_FOLDER: str((work / "observed").resolve()),
         REQUEST: request_text(request),
@@ -128,24 +129,25 @@ def _share_precompiled_headers(temporary: Path) -> None:
 
 
 def _find_user_name() -> str:
-    """The user's name as torch names its folder: a user of a container may have a number alone."""
+    """Returns the user's name in the form of torch's folder: a user in a container may have only a number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid_{os.getuid()}"
 
 
-# The place of a program's compiled code: it names all that the code depends on and torch does not look at.
+# The place of a program's compiled code. Its name contains everything that the code depends on and that torch does not
+# check.
 
 
 DECIDING = (
     *("TORCH", "PYTORCH", "TRITON", "INDUCTOR", "ATEN_", "AOT_", "CUDA_HOME", "CUDA_PATH", "CXX", "CC", "CFLAGS"),
     *("CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"),
 )
-"""How the names of variables begin that may decide what is compiled."""
+"""The beginnings of the names of variables that may decide what is compiled."""
 
 INDIFFERENT = ("INDUCTOR_BENCH", "TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TORCH_LOGS")
-"""How the names of variables begin that do not decide it although :data:`DECIDING` fits."""
+"""The beginnings of the names of variables that do not decide it, although they match :data:`DECIDING`."""
 
 _TORCH = """\
 import importlib.util, os, sys
@@ -164,9 +166,9 @@ LOOK_S = 60.0
 def share_compile_cache(
     request: BreakdownRequest, python: str, work: Path, progress: Progress
 ) -> Iterator[Path | None]:
-    """The folder with what earlier breakdowns compiled in this place, in the block.
+    """Returns, in the block, the folder with what earlier breakdowns compiled in this place.
 
-    ``None`` if no program runs, if everything is to be compiled, and if the folder cannot be used: a note says why.
+    ``None`` if no program runs, if everything is to be compiled, or if the folder cannot be used; a note then says why.
 
     Args:
         request: the request.
@@ -189,7 +191,7 @@ def share_compile_cache(
 
 
 def choose_cache_place(python: str, work: Path, variables: Mapping[str, str]) -> str:
-    """The name of the place for an interpreter on this machine; empty if it has no torch."""
+    """Returns the name of the place for an interpreter on this machine; empty if the interpreter has no torch."""
     environment = list_compiling_variables(variables, warm=True)
     log = work / "torch.log"
     remove_file(log)  # a process appends to its log
@@ -224,7 +226,7 @@ def _name_system() -> str:
     return platform.platform()
 
 
-# How long the compilations took whose modules come from the place: torch says it only when it compiles.
+# How long it took to compile the modules that come from the place: torch says this only when it compiles.
 
 
 KNOWN = "known"
@@ -249,9 +251,9 @@ class CompileTimes:
 
 
 def compile_times(trace: StructuredTrace, cache: Path | None) -> CompileTimes:
-    """What compilation took, with what an earlier run said of the modules that this one did not compile.
+    """Returns what compilation took. For modules that this run did not compile, the times of an earlier run count.
 
-    What this run compiled is kept in the place for later ones.
+    What this run compiled is kept in the place for later runs.
 
     Args:
         trace: the structured trace of the program.
@@ -272,7 +274,7 @@ def compile_times(trace: StructuredTrace, cache: Path | None) -> CompileTimes:
 def _find_longest(
     compilations: Sequence[FrameCompilation], wholes: Sequence[KnownCompilation]
 ) -> tuple[CompilePhase, ...]:
-    """The phases of the process that compiled longest. An earlier compilation counts once for each process."""
+    """Returns the phases of the process that compiled longest. An earlier compilation counts once for each process."""
     sums: dict[int, Counter[str]] = {}
     seen: set[tuple[int, str]] = set()
     for one, whole in zip(compilations, wholes, strict=True):
@@ -284,8 +286,8 @@ def _find_longest(
 
 
 def _add_earlier_times(one: FrameCompilation, own: Set[str], cache: Path) -> KnownCompilation | None:
-    """A compilation as if the caches had been empty; ``None`` if nothing is known of a part that an earlier run
-    compiled."""
+    """Returns a compilation as if the caches had been empty; ``None`` if a part that an earlier run compiled is
+    unknown."""
     earlier = [path for path in one.cached if path not in own]
     found = KnownCompilation(one.phases)
     if earlier:

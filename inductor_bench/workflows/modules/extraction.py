@@ -74,12 +74,12 @@ class ModuleKernels:
 
     @cached_property
     def candidates(self) -> list[ExtractionCandidate]:
-        """What a file can be written of: each called kernel and each distinct library call."""
+        """Returns everything that can have a file: each called kernel and each distinct library call."""
         return list_candidates(self)
 
     @cached_property
     def buffers(self) -> ModuleBuffers:
-        """What each of its calls reads and writes.
+        """Returns what each call of the module reads and writes.
 
         Raises:
             InductorBenchError: the module's text cannot be followed.
@@ -88,7 +88,8 @@ class ModuleKernels:
 
 
 def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
-    """The call site of each launch by its position, from the order of the launches and of the module's calls."""
+    """Returns the call site of each launch by its position, from the order of the launches and of the module's
+    calls."""
     seen = [(position, launch) for launch in module.launches for position in launch.positions]
     seen.sort(key=lambda pair: pair[0])
     names = [launch.kernel or ".".join((launch.operator or "").split(".")[:2]) for _, launch in seen]
@@ -124,7 +125,7 @@ class RunInMaking:
 def read_modules_of_run(
     folder: RunFolder, values: str, making: RunInMaking | None = None
 ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
-    """The modules of a RUN with their kernels, and the failures of modules that cannot be read.
+    """Returns the modules of a RUN with their kernels, and the failures of modules that cannot be read.
 
     Args:
         folder: the RUN.
@@ -135,7 +136,7 @@ def read_modules_of_run(
         InductorBenchError: the record cannot be read.
     """
     if making is None and values != RECORDED:
-        with suppress(OSError):  # a file that is gone meanwhile: what reads it says so
+        with suppress(OSError):  # a file may be gone meanwhile; the code that reads it reports this
             files = sorted(path for place in _READ for path in folder.path.glob(place))
             marks = tuple((path.name, facts.st_mtime_ns, facts.st_size) for path in files for facts in [path.stat()])
             modules, failures = _read_stored_modules(folder.path, marks)
@@ -149,7 +150,10 @@ _READ = (RECORD, EVIDENCE, "modules/*", "traces/*")
 
 @functools.lru_cache(maxsize=2)
 def _read_stored_modules(path: Path, _: object) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
-    """The modules of a RUN, which a command may ask for many times, as long as its files are the same."""
+    """Returns the modules of a RUN.
+
+    They are cached as long as the files are the same, because a command may ask many times.
+    """
     return _read_modules(RunFolder(path), DRAWN, None)
 
 
@@ -232,7 +236,7 @@ def _read_values(
 def list_module_kernels(
     label: ModuleLabel, run: Run, source: ModuleSource, details: Details, text: str
 ) -> ModuleKernels:
-    """A module's kernels with the launches of its measuring process, or else with those in its text."""
+    """Returns a module's kernels with the launches of its measuring process, otherwise with those in its text."""
     return ModuleKernels(
         label=label.label,
         title=run.title,
@@ -278,9 +282,9 @@ class ExtractionCandidate:
 
 
 def list_candidates(module: ModuleKernels) -> list[ExtractionCandidate]:
-    """One candidate for each called kernel and each distinct library call of the module.
+    """Returns one candidate for each called kernel and each distinct library call of the module.
 
-    A kernel that is launched with several sets of arguments has the most frequent set.
+    If a kernel is launched with several sets of arguments, it has the most frequent set.
     """
     sites = call_sites(module)
     by_kernel: dict[str, list[int]] = {}
@@ -410,7 +414,8 @@ NOT_WATCHED = "the module's text does not hold all arguments of this library cal
 
 
 def list_lost_kernels(module: ModuleKernels) -> list[ExtractionCandidate]:
-    """A candidate with a reason for each such kernel, and for each such operator with all of its calls."""
+    """Returns a candidate with a reason for each call that can have no file: a kernel, or an operator with all of its
+    calls."""
     found = [
         _make_row_without_file(module, name, "", Category.OTHER, calls, NOT_DEFINED)
         for name, calls in module.source.undefined
@@ -448,7 +453,7 @@ def _make_row_without_file(
 
 
 def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> list[ExtractionCandidate]:
-    """The selected kernels of the modules, with ``top`` the most expensive first, otherwise in their order.
+    """Returns the selected kernels of the modules, with ``top`` the most expensive first, otherwise in their order.
 
     Raises:
         UsageError: the modules have kernels, but the selection is empty.

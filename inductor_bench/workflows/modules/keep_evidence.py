@@ -35,21 +35,21 @@ EARLY_LINES_BYTES = 20_000_000
 
 
 class KeptTraces:
-    """What was kept of the traces of a RUN's processes, each of which is read once."""
+    """The parts of the traces of a RUN's processes that were kept. Each trace is read once."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[object, str], tuple[Place | None, str]] = {}
         self._lines: dict[object, UserLines] = {}
 
     def steps(self, observed: ObservedSteps, name: str, folder: RunFolder) -> tuple[Place | None, str]:
-        """The place of the trace of the steps in the RUN, and why there is none."""
+        """Returns the place of the trace of the steps in the RUN, and the reason if there is none."""
         key = _read_version(observed.trace), name
         if key not in self._steps:
             self._steps[key] = _store_steps(observed, name, folder)
         return self._steps[key]
 
     def lines(self, observed: ObservedSteps, files: UserFiles) -> UserLines:
-        """The operators of one step with the user's lines."""
+        """Returns the operators of one step with the user's lines."""
         key = _read_version(observed.lines_trace)
         if key not in self._lines:
             self._lines[key] = _read_user_lines(observed, files)
@@ -57,7 +57,7 @@ class KeptTraces:
 
 
 def _read_version(trace: str) -> tuple[str, int, int]:
-    """A trace and when it was written: a profile that is discarded is followed by another one in its place."""
+    """Returns a trace and the time at which it was written: after a discarded profile another one has the same path."""
     with suppress(OSError):
         status = Path(trace).stat()
         return trace, status.st_mtime_ns, status.st_size
@@ -72,7 +72,7 @@ def keep_captured(
     *,
     early: bool = False,
 ) -> Evidence:
-    """The evidence of a captured program, none of whose modules is measured yet; its files are in the RUN.
+    """Returns the evidence of a captured program, of which no module is measured yet; its files are in the RUN.
 
     Args:
         captured: the program, which may still run.
@@ -129,13 +129,13 @@ def _keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> 
 
 
 def add_profile(module: ModuleEvidence, profiled: ProfiledModule, folder: RunFolder) -> ModuleEvidence:
-    """The module with its own run."""
+    """Returns the module with the profile of its run outside the program."""
     trace, log = (folder.relative(path) if path else None for path in (profiled.trace, profiled.log))
     return replace(module, measurement=Method(profiled.method, profiled.reason), outputs=Outputs(trace, log))
 
 
 def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
-    """A name for the trace of each process: by its rank, and by its id if that is not enough."""
+    """Returns a name for the trace of each process: from its rank, and also from its id if the ranks are not unique."""
     names: list[str] = []
     for one in observations:
         name = "step" if one.rank in (None, 0) else f"step-rank-{one.rank}"
@@ -144,7 +144,8 @@ def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
 
 
 def _choose_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
-    """The steps of all processes, with the traces of the slowest alone, and with its user's lines if that is fast."""
+    """Returns the steps of all processes; only the slowest keeps its traces, and the user's lines if they are read
+    fast."""
 
     def time_s(one: ObservedSteps) -> float:
         return median(one.step_times_s) if one.step_times_s else 0.0
@@ -169,7 +170,7 @@ def keep_steps(
     folder: RunFolder,
     kept: KeptTraces,
 ) -> StepEvidence:
-    """The steps of one process, whose trace is stored in the RUN.
+    """Returns the steps of one process, whose trace is stored in the RUN.
 
     Args:
         observed: what the process observed.
@@ -214,7 +215,7 @@ def _remove_path(graph: ObservedGraph) -> ObservedGraph:
 
 
 def _read_user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
-    """The operators of one step with the user's lines; empty if no trace of lines can be read."""
+    """Returns the operators of one step with the user's lines; empty if no trace of lines can be read."""
     if not observed.lines_trace:
         return (), ()
     try:

@@ -1,4 +1,4 @@
-"""Writes the standalone files of candidates and their list, and records what kernels compute, once it is asked for."""
+"""Writes the standalone files of candidates and their list, and records what kernels compute, if that is requested."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ class RunExtraction:
 
     @property
     def places(self) -> dict[str, str]:
-        """The path of each file in the RUN."""
+        """Returns the path of each file in the RUN."""
         return {kernel_id: f"kernels/{file}" for kernel_id, file in self.files.items()}
 
     def named_in(self, run: Run) -> Run:
-        """The record with the path of each kernel's file."""
+        """Returns the record with the path of each kernel's file."""
         return replace(run, modules=tuple(map(self._named_in_module, run.modules)))
 
     def _named_in_module(self, module: ModuleRecord) -> ModuleRecord:
@@ -188,7 +188,7 @@ MOST_TRIES = 3
 
 
 def record_reference(file: Path, ask: Ask) -> bool:
-    """Adds its reference to a standalone file that an extraction wrote without one.
+    """Adds a reference to a standalone file that an extraction wrote without one.
 
     The reference is what the file's kernel computes or, if somebody has edited the file of a RUN, what the kernel of
     the RUN computes.
@@ -198,7 +198,7 @@ def record_reference(file: Path, ask: Ask) -> bool:
         ask: asks the worker that runs the kernel.
 
     Returns:
-        Whether the file has one now that it did not have before.
+        Whether a reference was added.
 
     Raises:
         InductorBenchError: the kernel cannot be run, or the file cannot be read or written.
@@ -223,7 +223,7 @@ def record_reference(file: Path, ask: Ask) -> bool:
 
 
 def record_references(files: Sequence[Path], pool: WorkerPool, progress: Progress) -> tuple[int, str]:
-    """Adds their references to the standalone files that have none, one after the other.
+    """Adds references to the standalone files that have none, one after the other.
 
     Returns:
         The number of files that still have none, and why the last of them has none.
@@ -260,7 +260,7 @@ def _start(pool: WorkerPool) -> WorkerSession:
 
 
 def _read_reference_of_original(row: ExtractedKernel, folder: Path, ask: Ask) -> Reference | None:
-    """What the kernel of a RUN computes whose file was edited; ``None`` where the folder belongs to no RUN."""
+    """Returns what the kernel of a RUN computes whose file was edited; ``None`` if the folder belongs to no RUN."""
     run = RunFolder(folder.parent)
     if run.kernels.resolve() != folder.resolve() or not (run.path / RECORD).is_file():
         return None

@@ -45,7 +45,7 @@ from .program_run import CapturedProgram, FoundModule, labelled
 
 @dataclass(frozen=True)
 class Survey(MachineFacts):
-    """The answer of a worker, whose process adds its own phases. After a failure nothing else is known."""
+    """The answer of the survey worker, with the phases of its process. After a failure only these are known."""
 
     environment: Environment = field(default_factory=Environment)
     failure: Failure | None = None
@@ -65,7 +65,7 @@ def take_survey(
 
 
 def count_costs(pool: WorkerPool, calls: Sequence[OperatorCall], *, log: Path) -> Survey:
-    """Runs the survey worker for the costs alone, which uses no device."""
+    """Runs the survey worker only for the costs, which needs no device."""
     return _survey_module(pool, SurveyMachine(tuple(calls), describes=False), log)
 
 
@@ -134,7 +134,7 @@ class ModuleValues:
     names: Mapping[str, str] | None = None
 
     def find(self, kernel: str, launch: Launch) -> RecordedValues | None:
-        """The recorded values of a launch of the kernel."""
+        """Returns the recorded values of a launch of the kernel."""
         key = launch_key(launch)
         found = self.launches.get(key)
         if found is None:
@@ -147,7 +147,7 @@ class ModuleValues:
 
 
 def read_values(details: Details, folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:
-    """The recorded values of a module: its ``recorded`` launches and ``recorded_references``."""
+    """Returns the recorded values of a module: its ``recorded`` launches and ``recorded_references``."""
     recorded = details.recorded or ()
     keys = [launch_key(launch) for launch in recorded]
     return ModuleValues(
@@ -164,13 +164,13 @@ def make_values_folder(folder: RunFolder) -> Path:
 
 
 def make_values_failure(details: Details, subject: str) -> Failure | None:
-    """The failure that stopped the recording of values, if any."""
+    """Makes the failure that stopped the recording of values, if there was one."""
     error = details.values_error
     return Failure("values", "write", error.message, error.hint, subject=subject) if error else None
 
 
 def note_drawn_values(launch: Launch) -> str:
-    """A note on the share of a launch's values that is drawn instead of recorded; empty where all are recorded."""
+    """Returns a note on the share of a launch's values that is drawn instead of recorded; empty if all are recorded."""
     read = [storage for storage in launch.storages if storage.values.kind != "zeros"]
     drawn = sum(storage.size_bytes for storage in read if storage.values.kind != "recorded")
     whole = sum(storage.size_bytes for storage in read)
@@ -243,7 +243,7 @@ class Profiling:
             make_values_folder(folder).mkdir(exist_ok=True)
 
     def describe(self, module: FoundModule, label: ModuleLabel) -> str:
-        """What is done to profile a module, in words; empty if that takes no time."""
+        """Describes how a module is profiled; empty if that takes no time."""
         is_measured = self._trace is not None or module.live is not None
         return "" if is_measured else f"profiling {label.label} with -p"
 
@@ -382,9 +382,9 @@ T = TypeVar("T")
 
 
 class Aside:
-    """Does one piece of work after the other, beside what the caller does meanwhile.
+    """Does one piece of work after the other, at the same time as the caller's work.
 
-    It is a context manager, which waits at its end for what is left, and raises the first error.
+    It is a context manager. At its end it waits for the remaining work, and raises the first error.
 
     Args:
         is_beside: whether the caller goes on meanwhile. If not, each piece is done at once.
@@ -413,7 +413,8 @@ class Aside:
 
 
 def are_measured_beside(modules: Sequence[FoundModule]) -> bool:
-    """Whether what one module's run left can be read while the next one runs: a run on a CPU needs all cores."""
+    """Whether the results of one module's run can be read while the next module runs: a run on a CPU needs all
+    cores."""
     if count_cores_of_this_process() <= CORES_OF_THE_PROGRAM:
         return False
     with contextlib.suppress(InductorBenchError):
@@ -426,10 +427,10 @@ class Ahead(Generic[T]):
 
     Args:
         works: the pieces.
-        at_once: how many of them are under way at once; of one each is done when its end is waited for.
+        at_once: how many of them are under way at once; if it is 1, a piece is done when its result is asked for.
 
     Attributes:
-        results: for each piece what waits for its end, and returns or raises what it did.
+        results: for each piece a function that waits for its end, and returns its result or raises its error.
     """
 
     def __init__(self, works: Sequence[Callable[[], T]], at_once: int) -> None:
@@ -438,7 +439,7 @@ class Ahead(Generic[T]):
         self.results: list[Callable[[], T]] = [partial(_wait_for_result, one) for one in self._futures] or list(works)
 
     def close(self, *, waits: bool = False) -> None:
-        """Begins no further piece, and may wait for the end of those that are under way."""
+        """Begins no further piece. With ``waits``, waits for the end of the pieces that are under way."""
         if self._threads is not None:
             self._threads.shutdown(wait=waits, cancel_futures=True)
 
@@ -458,15 +459,15 @@ long; and the cores for each."""
 
 
 def count_modules_at_once(cores: int) -> int:
-    """Number of modules whose processes are under way at once, on an accelerator of which each takes its turn."""
+    """Returns the number of modules whose processes are under way at once. On an accelerator they take turns."""
     return 1 if count_timing_workers(cores) == 1 else min(MOST_MODULES, cores // CORES_OF_A_MODULE)
 
 
 class ModuleMeasurements:
-    """The runs of modules by themselves, and the survey of the machine.
+    """The runs of modules outside of the program, and the survey of the machine.
 
     On an accelerator, if there are cores, they are begun at once: processes start and load modules beside each other.
-    None of them uses the device before :meth:`let_go`, but to load kernels.
+    Before :meth:`let_go`, they use the device only to load kernels.
 
     Args:
         captured: the program.
@@ -508,7 +509,7 @@ class ModuleMeasurements:
 
     @property
     def device(self) -> str:
-        """The type of the device for texts and peaks: the CPU only if nothing runs elsewhere."""
+        """Returns the type of the device for texts and peaks: the CPU only if nothing runs on another device."""
         of_modules = []
         for module, _ in self.modules:
             with contextlib.suppress(InductorBenchError):
@@ -520,7 +521,7 @@ class ModuleMeasurements:
         return any(self.profiling.describe(*one) for one in self.modules)
 
     def need_device(self) -> bool:
-        """Whether a module has to run by itself, or the device's peaks have to be measured."""
+        """Whether a module has to be run, or the device's peaks have to be measured."""
         if self._runs_module:
             return True
         self.let_go()  # nothing is timed
@@ -528,23 +529,23 @@ class ModuleMeasurements:
         return begun is None or begun.peaks is None
 
     def are_of(self, captured: CapturedProgram) -> bool:
-        """Whether they are those of this program."""
+        """Whether these measurements belong to this program."""
         mine = self._captured
         return (mine.modules, mine.steps, mine.touches) == (captured.modules, captured.steps, captured.touches)
 
     def let_go(self) -> None:
-        """Lets the modules use the device, because the program does so no more. May be called again."""
+        """Lets the modules use the device, because the program no longer uses it. May be called again."""
         self._turn.give_up()
 
     def close(self, *, waits: bool = False) -> None:
-        """Begins nothing more, and may wait for the end of what is under way."""
+        """Begins nothing more. With ``waits``, waits for the end of what is under way."""
         self.let_go()
         for one in (self._measured, self._surveyed):
             if one is not None:
                 one.close(waits=waits)
 
     def __iter__(self) -> Iterator[tuple[FoundModule, ModuleLabel, Callable[[], ModuleMeasurement]]]:
-        """Each module with what waits for its measurement."""
+        """Yields each module with a function that waits for its measurement."""
         for (module, label), measure in zip(self.modules, self._measured.results, strict=True):
             yield module, label, measure
 

@@ -26,21 +26,22 @@ STEPS = ".steps.json"
 TOUCHES = ".touches.json"
 
 PATIENCE_S = 10.0
-"""Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
+"""Seconds for which a program goes on after its steps are measured, before the user is told about ``--stop``."""
 
 NEWS_S = 15.0
 """Seconds from one line about the running program to the next."""
 
 SETTLE_S = 1.0
-"""Seconds that the other ranks have to finish after one did, and on few cores a window to close after its profile."""
+"""Seconds that the other ranks have to finish after the first one; on few cores, seconds from the profile to the end of
+the window."""
 
 WINDOW_S = 0.5
 """Seconds for which the early answer waits until all steps of the window are timed, if the program leaves cores free.
 Then the answer counts the steps that are timed so far."""
 
 SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
-"""Seconds in which the host may be sampled: the answer waits that long on few cores, ``--stop`` waits longer. A program
-that makes no more steps ends no sampling."""
+"""Seconds in which the host may be sampled: on few cores the answer waits so many seconds, and ``--stop`` waits longer.
+A program that makes no more steps ends no sampling."""
 
 ASK_S = 0.1
 """Seconds between two checks, if the program leaves cores free."""
@@ -53,7 +54,7 @@ TIMED = ENDED | {SAMPLING}
 
 
 def read_steps(folder: Path) -> tuple[ObservedSteps, ...]:
-    """The observed steps of each process that ran a compiled graph, by rank.
+    """Returns the observed steps of each process that ran a compiled graph, by rank.
 
     Raises:
         InductorBenchError: a file is damaged.
@@ -70,7 +71,7 @@ def _sort_processes(found: Iterable[ObservedSteps]) -> tuple[ObservedSteps, ...]
 
 
 def read_touches(folder: Path) -> dict[int, ObservedTouches]:
-    """The graph calls of one step of each process, by its id. A damaged file counts as missing."""
+    """Returns the graph calls of one step of each process, by its id. A damaged file counts as missing."""
     found = {}
     for file in folder.glob(f"*{TOUCHES}"):
         with suppress(InductorBenchError, ValueError):
@@ -79,18 +80,18 @@ def read_touches(folder: Path) -> dict[int, ObservedTouches]:
 
 
 def describe_phase(steps: Sequence[ObservedSteps]) -> dict[str, float]:
-    """The seconds that the slowest process waited for the profiler, by what it did."""
+    """Says for how many seconds the slowest process waited for the profiler, by what the profiler did."""
     slowest = max((one.phases_s for one in steps), key=lambda phases: sum(phases.values()), default={})
     return {f"in the program: {name}": time_s for name, time_s in slowest.items()}
 
 
 class StepWatch:
-    """Looks, while the program runs, whether its steps are measured.
+    """Checks, while the program runs, whether its steps are measured.
 
     Args:
         folder: the folder of the observations.
-        stops: whether the program is ended then.
-        tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
+        stops: whether the program is ended when its steps are measured.
+        tell: called once if the program goes on for :data:`PATIENCE_S` seconds after its steps are measured.
         prepare: called before the answer, when the profile of a program of one process that leaves cores free begins,
             and at each new trace of it.
         answer: called once when the steps are measured, while the program still runs.
@@ -117,7 +118,7 @@ class StepWatch:
 
     @property
     def steps(self) -> tuple[ObservedSteps, ...]:
-        """What was read of the steps at the last look."""
+        """Returns the steps that were read at the last check."""
         return tuple(steps for _, steps in self._known.values())
 
     @property
@@ -169,7 +170,10 @@ class StepWatch:
                 self._prepare()
 
     def _states(self, steps: Sequence[ObservedSteps], now_s: float, most_s: float) -> Set[str]:
-        """The states of all processes; one whose host is sampled is still timed, for so many seconds at most."""
+        """Returns the states of all processes.
+
+        If the host is sampled, the steps still count as timed, for ``most_s`` seconds at most.
+        """
         found = {one.state for one in steps}
         if SAMPLING not in found:
             self._sampled_s = None
@@ -178,7 +182,7 @@ class StepWatch:
         return found - {SAMPLING} | {TIMING if now_s - self._sampled_s < most_s else DONE}
 
     def _is_answerable(self, steps: Sequence[ObservedSteps], states: Set[str], now_s: float) -> bool:
-        """Whether all ranks are measured, or are profiled and not done for a while: long steps fill a long window.
+        """Whether all ranks are measured, or are profiled and not finished for a while: long steps fill a long window.
 
         On few cores the answer would disturb that window, and the samples after it.
         """
@@ -191,7 +195,7 @@ class StepWatch:
         return {one.state for one in steps} <= TIMED or now_s - self._profiled_s >= WINDOW_S
 
     def _read_steps(self, folder: Path) -> tuple[ObservedSteps, ...]:
-        """The steps, of which only those files are read that were written since the last look."""
+        """Reads the steps. Only files that were written since the last check are read."""
         found = []
         try:
             for file in folder.glob(f"*{STEPS}"):
@@ -206,7 +210,7 @@ class StepWatch:
 
 
 def describe_news(steps: Sequence[ObservedSteps], compiled: int) -> str:
-    """How far a program is: ``4 graphs compiled, at least 8 steps, now timed``; empty if nothing is known yet."""
+    """Says how far a program is: ``4 graphs compiled, at least 8 steps, now timed``; empty if nothing is known yet."""
     furthest = max(steps, key=lambda one: one.steps, default=None)
     count = furthest.steps if furthest is not None else 0
     known = [f"{plural(compiled, 'graph')} compiled"] if compiled else []
@@ -218,12 +222,12 @@ def describe_news(steps: Sequence[ObservedSteps], compiled: int) -> str:
 
 
 class News:
-    """Tells how far a program is, at most once in :data:`NEWS_S` seconds, and only what is new.
+    """Reports how far a program is, at most once in :data:`NEWS_S` seconds, and only if there is news.
 
     Args:
-        read: reads it, in words; it is called when it may be told.
-        tell: takes the words.
-        clock: the seconds that count.
+        read: returns the news in words; it is called when a report is due.
+        tell: is called with the words.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -233,7 +237,7 @@ class News:
         self._next_s, self._said = clock() + NEWS_S, ""
 
     def look(self) -> None:
-        """Tells what is new, if it is time."""
+        """Reports the news, if a report is due."""
         if self._clock() < self._next_s:
             return
         self._next_s = self._clock() + NEWS_S
@@ -251,7 +255,7 @@ MANY_GUARDS = 100
 
 
 def read_objects(folder: Path) -> dict[Compilation, ObjectName]:
-    """The objects that each process compiled. A damaged file counts as missing."""
+    """Returns the objects that each process compiled. A damaged file counts as missing."""
     found: dict[Compilation, ObjectName] = {}
     for file in folder.glob(f"*{OBJECTS}"):
         with suppress(InductorBenchError):
@@ -264,7 +268,7 @@ def read_objects(folder: Path) -> dict[Compilation, ObjectName]:
 
 
 def keep_recorded_functions(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...]:
-    """The functions that were compiled again, reached Dynamo's limit, or have many guards."""
+    """Returns the functions that were compiled again, reached Dynamo's limit, or have many guards."""
     return tuple(one for one in functions if one.recompilations or one.reached_limit or one.guards >= MANY_GUARDS)
 
 
@@ -273,7 +277,10 @@ FORCE_EAGER = "force_eager"
 
 
 def read_uses(folder: Path) -> tuple[CompileUse, ...]:
-    """What each process without a compiled graph asked of ``torch.compile``. A damaged file counts as missing."""
+    """Returns which calls of ``torch.compile`` each process without a compiled graph made.
+
+    A damaged file counts as missing.
+    """
     found = []
     for file in sorted(folder.glob(f"*{COMPILE_USE}")):
         with suppress(InductorBenchError):
@@ -282,7 +289,7 @@ def read_uses(folder: Path) -> tuple[CompileUse, ...]:
 
 
 def remove_unsettled(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...]:
-    """The steps of processes without compiled graphs, in which there is no compilation to tell of."""
+    """Returns the steps of processes without compiled graphs, without facts about compilation."""
     return tuple(
         replace(one, settling_time_s=None, settling_steps_s=0.0, compiling_steps=0, first_step_time_s=None)
         for one in steps
@@ -290,10 +297,10 @@ def remove_unsettled(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...
 
 
 def explain_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], pids: Collection[int]) -> str:
-    """The reason why nothing was compiled, as a clause; empty if none was observed.
+    """Returns the reason why nothing was compiled, as a clause; empty if none was observed.
 
     Args:
-        uses: what the processes asked of ``torch.compile``.
+        uses: the processes' calls of ``torch.compile``.
         skipped: the functions that Dynamo skipped.
         pids: the processes whose steps were observed; without any, all processes count.
     """
@@ -321,7 +328,7 @@ def explain_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFram
 
 
 def _describe_skipped(skipped: Sequence[SkippedFrame]) -> str:
-    """``Dynamo skips forward (model.py:5): graph break in a loop at model.py:8: …``."""
+    """Returns for example ``Dynamo skips forward (model.py:5): graph break in a loop at model.py:8: …``."""
     frame = next((one for one in skipped if not is_of_torch(one.place)), skipped[0])
     others = len(skipped) - 1
     more = f" and {others} more function{'s' * (others > 1)}" if others else ""
@@ -334,5 +341,5 @@ def _describe_skipped(skipped: Sequence[SkippedFrame]) -> str:
 
 
 def shorten_place(place: str) -> str:
-    """The folder, file and line of a place: ``app/train.py:57``."""
+    """Returns the folder, file and line of a place: ``app/train.py:57``."""
     return "/".join(place.split("/")[-2:])

@@ -82,7 +82,7 @@ class FoundModule:
 
     @property
     def calls(self) -> int | None:
-        """The number of the program's calls over all processes; ``None`` where nobody counted them."""
+        """Returns the number of the program's calls over all processes; ``None`` if nobody counted them."""
         counted = [seen.calls for seen in self.observations]
         return sum(one or 0 for one in counted) if counted and None not in counted else None
 
@@ -168,7 +168,7 @@ _SHEBANG = re.compile(rb"#!\s*(\S*python[\d.]*)\s*\n")
 
 
 def find_program(command: Sequence[str]) -> str:
-    """The script or the module that a command runs; the command's first word if it names neither.
+    """Returns the script or the module that a command runs; if it names neither, the command's first word.
 
     ``torchrun --nproc-per-node 2 train.py --lr 1`` runs ``train.py``, ``python -m pkg.train`` runs ``pkg.train``.
     """
@@ -191,9 +191,9 @@ def _place(command: Sequence[str]) -> int:
 
 
 def find_interpreter(command: Sequence[str]) -> str | None:
-    """The Python interpreter of a command: its first word, or that of the script which it names.
+    """Returns the Python interpreter of a command: its first word, or that of the script that the first word names.
 
-    ``None`` if it cannot be told: the tool's own interpreter then runs the compiled modules.
+    ``None`` if it cannot be found: the tool's own interpreter then runs the compiled modules.
     """
     found = shutil.which(command[0])
     if found is None or _PYTHON.fullmatch(Path(command[0]).name):
@@ -207,14 +207,15 @@ def find_interpreter(command: Sequence[str]) -> str | None:
 
 
 def find_python(request: BreakdownRequest) -> str:
-    """The interpreter of a request's program: the one that was asked for, the command's, or this tool's own."""
+    """Returns the interpreter of a request's program: the requested one, the command's, or this tool's own."""
     return (
         request.python or (find_interpreter(request.arguments) if request.kind == COMMAND else None) or default_python()
     )
 
 
 def name_python(request: BreakdownRequest) -> str | None:
-    """The interpreter that a command with the script of a request has to name; ``None`` for the first on ``PATH``.
+    """Returns the interpreter that a command with the script of a request has to name; ``None`` for the first on
+    ``PATH``.
 
     That of the request comes first. The links of virtual environments lead to one file, so that folders count, too.
     """
@@ -270,7 +271,10 @@ class CapturedProgram:
 
 
 class Looks(NamedTuple):
-    """What is told while a program runs, each with what is known of it by then, and once but the first."""
+    """The functions that are called while a program runs, with what is known of it.
+
+    All but the first are called once.
+    """
 
     prepare: Callable[[CapturedProgram], None]  # its steps are being profiled, or are profiled and not timed yet
     answer: Callable[[CapturedProgram], None]  # its steps are measured
@@ -328,14 +332,14 @@ def capture_program(
 def read_program(
     work: Path, log: Path, environment: Mapping[str, str], *, is_whole: bool, reader: TraceReader | None = None
 ) -> CapturedProgram:
-    """What a program has compiled and measured, as far as its processes have told it.
+    """Returns what a program has compiled and measured, as far as its processes have written it.
 
     Args:
         work: the folder of the capture.
         log: what the program has printed.
         environment: the environment of the capture.
-        is_whole: whether the program has ended well; if not, a module may be there that was never loaded.
-        reader: has read it before.
+        is_whole: whether the program has ended well; if not, there may be modules that were never loaded.
+        reader: the reader that has read the trace before.
     """
     reader = reader or TraceReader()
     structured, failures = reader.read(work / "torch_trace", read_objects(work / "observed"))
@@ -370,7 +374,7 @@ def read_program(
 def _explain_missing_graphs(
     folder: Path, structured: StructuredTrace
 ) -> tuple[tuple[ObservedSteps, ...], dict[int, ObservedTouches], str]:
-    """What the processes of a program without compiled graphs observed, and why they have none."""
+    """Returns what the processes of a program without compiled graphs observed, and why they have none."""
     steps = remove_unsettled(read_steps(folder))
     why = explain_uncompiled(read_uses(folder), structured.skipped, {one.pid for one in steps})
     return steps, read_touches(folder), why
@@ -407,22 +411,22 @@ def run_program(
 
 
 def leave_turn(request: BreakdownRequest, environment: dict[str, str]) -> None:
-    """Takes the turn at the device out of the environment of a program that does not know of it.
+    """Removes the turn at the device from the environment of a program that does not know of turns.
 
-    Its starter holds the turn for the whole program, and for commands of this tool in it.
+    The process that starts it holds the turn for the whole program, and for commands of this tool in it.
     """
     if request.kind in ("script", COMMAND):
         environment.pop(TURN, None)
 
 
 def format_shown_command(request: BreakdownRequest, environment: Mapping[str, str]) -> str:
-    """The program as it was typed, without secrets."""
+    """Returns the program's command as the user typed it, without secrets."""
     shown = Redaction.find([request.arguments], environment).words(request.arguments)
     return shlex.join(shown if request.kind == COMMAND else [request.target, *shown])
 
 
 def make_program_command(request: BreakdownRequest, work: Path, python: str, refusal: Path) -> list[str]:
-    """The command that runs the program of a request. A job for it is written into ``work``."""
+    """Returns the command that runs the program of a request. The job for the program is written into ``work``."""
     if request.kind == COMMAND:
         return list(request.arguments)
     if request.kind == "script":
@@ -433,7 +437,7 @@ def make_program_command(request: BreakdownRequest, work: Path, python: str, ref
 
 
 class TraceReader:
-    """Reads the structured trace of a program, anew only if it has grown since."""
+    """Reads the structured trace of a program, and reads it again only if it has grown."""
 
     def __init__(self) -> None:
         self._known: tuple[object, tuple[StructuredTrace, tuple[Failure, ...]]] | None = None
@@ -441,7 +445,7 @@ class TraceReader:
     def read(
         self, folder: Path, objects: Mapping[Compilation, ObjectName]
     ) -> tuple[StructuredTrace, tuple[Failure, ...]]:
-        """The trace, and why it cannot be read."""
+        """Returns the trace, or why it cannot be read."""
         files = sorted(folder.iterdir()) if folder.is_dir() else []
         version = [(file, file.stat().st_size) for file in files], dict(objects)
         if self._known is None or self._known[0] != version:
@@ -460,7 +464,7 @@ def _read_trace(folder: Path, objects: Mapping[Compilation, ObjectName]) -> tupl
 
 
 def _leave_out_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
-    """The trace without the modules that failed to compile."""
+    """Returns the trace without the modules that failed to compile."""
     followed = {int(file.stem) for file in folder.glob("*.followed")}
     elsewhere = {path for path, pid in structured.writers if pid not in followed}
     kept = (code for code in structured.codes if code.path in elsewhere or os.path.realpath(code.path) in loaded)
@@ -494,7 +498,7 @@ def read_module_text(path: Path) -> str | None:
 def _leave_out_refused_graphs(
     modules: tuple[FoundModule, ...], steps: Sequence[ObservedSteps]
 ) -> tuple[FoundModule, ...]:
-    """The modules, of which those run without CUDA graphs for which Inductor refused them."""
+    """Returns the modules. Those for which Inductor refused CUDA graphs are marked as running without them."""
     refused = {os.path.realpath(graph.path) for one in steps for graph in one.graphs if graph.cuda_graph_refusal}
 
     def adjust_module(module: FoundModule) -> FoundModule:
@@ -519,7 +523,7 @@ def _describe_disagreement(printed: tuple[str, ...], structured: StructuredTrace
 def explain_missing_python(
     request: BreakdownRequest, ended: ProcessResult, observed: Path, python: str
 ) -> Failure | None:
-    """The failure of a program that ended without any observed Python; ``None`` if its output says more.
+    """Makes the failure of a program that ended without any observed Python; ``None`` if its output says more.
 
     Args:
         request: the request.
@@ -543,7 +547,7 @@ def explain_missing_python(
 def list_program_failures(
     request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, explained: bool, why: str = "", steps: int = 0
 ) -> tuple[Failure, ...]:
-    """What went wrong with a program that has ended.
+    """Returns what went wrong with a program that has ended.
 
     Args:
         request: the request.

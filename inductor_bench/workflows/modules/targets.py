@@ -45,7 +45,7 @@ class Target:
     paths: tuple[Path, ...] = ()
 
     def resolved(self, request: BreakdownRequest) -> BreakdownRequest:
-        """The request with the name and the kind of its target."""
+        """Returns the request with the name and the kind of its target."""
         return replace(request, target=self.name, kind=self.kind)
 
 
@@ -79,7 +79,7 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
 
 
 def _make_command_target(request: BreakdownRequest) -> Target:
-    """The target of a request without one: the command after ``--``."""
+    """Makes the target of a request that has only a command after ``--``."""
     words = request.arguments
     if not words:
         raise UsageError("no target given", "try: inductor-bench breakdown model.py", "missing-target")
@@ -92,7 +92,7 @@ def _make_command_target(request: BreakdownRequest) -> Target:
 
 
 def find(path: Path) -> str:
-    """The kind of a path: ``file``, ``folder``, ``other`` (a pipe or a device), or empty if it does not exist.
+    """Returns the kind of a path: ``file``, ``folder``, ``other`` (a pipe or a device), or empty if it does not exist.
 
     Raises:
         UsageError: the path cannot be looked up; the message gives the reason.
@@ -227,7 +227,7 @@ def _make_misplaced_error(message: str, hint: str = "") -> UsageError:
 
 
 def _list_misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
-    """The options that would have no effect on this target; the request is refused with them."""
+    """Returns the options that would have no effect on this target; with such options the request is refused."""
     takes = BY_KIND[target.kind].takes
     if request.arguments and "arguments" not in takes:
         yield _make_misplaced_error("arguments after -- are for a script, but the target is not a script")
@@ -330,9 +330,9 @@ def make_title(request: BreakdownRequest) -> str:
 
 
 def find_program_file(request: BreakdownRequest) -> Path | None:
-    """The program's own file: that of a script or a factory, or that of the script or module which a command runs.
+    """Returns the program's own file: that of a script, a factory, or the script or module that a command runs.
 
-    ``None`` if there is none: of another target, of a command that runs no Python file, and of an installed module.
+    ``None`` if there is none: for another target, a command that runs no Python file, or an installed module.
     """
     if request.kind in LIBRARIES or request.kind not in PROGRAMS:
         return None
@@ -343,7 +343,7 @@ def find_program_file(request: BreakdownRequest) -> Path | None:
 
 
 def make_folder_title(request: BreakdownRequest) -> str:
-    """The title from which the name of a RUN folder is made where the user gives none."""
+    """Makes the title for the name of a RUN folder, if the user gives no name."""
     if request.kind == COMMAND:
         return Path(request.target).name.removesuffix(".py").rpartition(".")[2]
     stem = request.place if request.kind in LIBRARIES else Path(request.target.partition(":")[0]).stem

@@ -1,4 +1,4 @@
-"""The searches of a batch for settings that make its models faster: which models lack one, and what became of it."""
+"""Searches of a batch for settings that make its models faster: which models lack a search, and how each ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_search(request: BatchRequest, search: SearchRequest) -> None:
 
 
 def describe_optimizer(request: ModelRequest, search: SearchRequest | None) -> tuple[str, ...]:
-    """The words with which a model's training step gets the optimizer that a search needs."""
+    """Returns the words that give a model's training step the optimizer that a search needs."""
     if search is None or request.optimizer is not None:
         return ()
     return list_option_words(BreakdownRequest(optimizer=_find_optimizer(request)))
@@ -51,7 +51,7 @@ def _find_optimizer(request: ModelRequest) -> str | None:
 
 
 def search_words(search: SearchRequest, common: BreakdownRequest) -> tuple[str, ...]:
-    """The options of ``optimize`` for the RUN of a model."""
+    """Returns the options of ``optimize`` for the RUN of a model."""
     return list_option_words(
         OptimizeRequest(
             search.budget_s,
@@ -64,7 +64,7 @@ def search_words(search: SearchRequest, common: BreakdownRequest) -> tuple[str, 
 
 
 def is_step_searchable(request: ModelRequest, run: RunFolder) -> bool:
-    """Whether the step of a RUN is the one that is searched; one that trains without an optimizer is not.
+    """Whether a search can use the step of a RUN. A step that trains without an optimizer cannot be used.
 
     Raises:
         InductorBenchError: the record cannot be read.
@@ -73,7 +73,7 @@ def is_step_searchable(request: ModelRequest, run: RunFolder) -> bool:
 
 
 def is_without_search(run: RunFolder, search: SearchRequest) -> bool:
-    """Whether a measured model has to be searched, or its search has to go on.
+    """Whether a measured model still needs its search, or its search has to go on.
 
     Raises:
         UsageError: it was searched with other groups or limits.
@@ -96,7 +96,7 @@ def is_without_search(run: RunFolder, search: SearchRequest) -> bool:
 
 
 def read_search(run: RunFolder) -> Optimization | None:
-    """The search of a RUN; ``None`` if there is none that can be read."""
+    """Returns the search of a RUN; ``None`` if there is none that can be read."""
     try:
         return search_in(run.path)
     except InductorBenchError:
@@ -104,9 +104,9 @@ def read_search(run: RunFolder) -> Optimization | None:
 
 
 def finish_search(model: BatchModel, ended: ProcessResult, run: RunFolder) -> tuple[BatchModel, Optimization | None]:
-    """The row of a model after its search has ended, and the search, if there is one.
+    """Returns the row of a model after its search has ended, and the search, if there is one.
 
-    A model whose search failed was measured, so that its row is ``partial``.
+    A model whose search failed was measured before, so its row is ``partial``.
     """
     found = read_search(run)
     failure = _make_failure(found, ended) or _own_failure(run)
@@ -134,7 +134,7 @@ def _own_failure(run: RunFolder) -> Failure | None:
 
 
 def read_printed_failure(ended: ProcessResult) -> Failure:
-    """The failure of a process that recorded none: the error that it printed, or the way that it ended."""
+    """Makes the failure of a process that recorded none: from the error that it printed, or from the way it ended."""
     tail = ended.tail()
     printed = {key: text for key, colon, text in (line.partition(": ") for line in tail.splitlines()) if colon}
     message = printed.get("Error", f"the process {ended.outcome}")

@@ -311,13 +311,16 @@ def write_optimized(
 
 
 def list_winning_settings(found: Optimization) -> tuple[ProgramSetting, ...]:
-    """The settings of the rows that are kept."""
+    """Returns the settings of the rows that are kept."""
     slugs = found.winner.slugs if found.winner is not None else ()
     return tuple(setting for slug in slugs for setting in found.row(slug).settings)
 
 
 def write_apply_module(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
-    """The module ``apply``. The record may be another person's: its texts are literals, or words of the docstring."""
+    """Writes the text of the module ``apply``.
+
+    The record may come from another person, so its texts become literals, or words of the docstring.
+    """
     versions = found.environment.versions
     device = found.environment.device.accelerator or found.environment.host.cpu
     words = {"title": found.title, "torch": versions.torch, "device": device, "answer": _write_answer(found)}
@@ -334,7 +337,7 @@ def _write_answer(found: Optimization) -> str:
 
 
 def write_lines_to_paste(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ()) -> Iterator[str]:
-    """The lines that a user pastes, with what they call for the user's own names.
+    """Writes the lines that a user pastes, with calls that contain the user's own names.
 
     Args:
         settings: the settings.
@@ -368,7 +371,8 @@ def write_lines_to_paste(settings: Sequence[ProgramSetting], optimizers: Sequenc
 
 
 def _write_optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -> Iterator[str]:
-    """The lines for each of the program's optimizers, or what they are to say if their classes are unknown."""
+    """Writes the lines for each of the program's optimizers, or comments in place of the lines if their classes are
+    unknown."""
     if setting.setting != COMPILED:
         takes = {TORCH_OPTIMIZERS + name for name in (FUSED_ON_CPU if setting.setting == "fused" else OPTIMIZERS)}
         own = [path for path in optimizers if not path.startswith(TORCH_OPTIMIZERS)]
@@ -389,7 +393,7 @@ def _write_optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -
 
 
 def list_assignments(settings: Sequence[ProgramSetting]) -> list[str]:
-    """The lines that stand by themselves, after the imports."""
+    """Returns the lines that are statements of their own, after the imports."""
     modules = {INDUCTOR: "torch._inductor.config", DYNAMO: "torch._dynamo.config"}
     needed = dict.fromkeys(modules[one.kind] for one in settings if one.kind in modules)
     paths = [one.setting for one in settings if one.kind == TORCH or (one.kind == FUNCTION and ":" not in one.setting)]
@@ -409,19 +413,21 @@ def list_assignments(settings: Sequence[ProgramSetting]) -> list[str]:
 
 
 def name_compiled(path: str) -> str:
-    """The name of a compiled function of torch in a program, which is called in place of it."""
+    """Returns the name of a compiled function of torch, which a program calls instead of the function."""
     return f"compiled_{path.rpartition('.')[2]}"
 
 
 def write_settings_diff(
     program: Path, settings: Sequence[ProgramSetting], optimizers: Sequence[str] = (), *, on_host: bool = False
 ) -> str:
-    """The change of the program's files that makes all settings; empty if some of them have no place in them.
+    """Writes the change of the program's file that makes all settings; empty if some settings have no place in the
+    file.
 
     Args:
         program: the program's file.
         settings: the settings.
-        optimizers: the classes of the program's optimizers; calls of others stay. All are meant if they are unknown.
+        optimizers: the classes of the program's optimizers; calls of other classes stay. If they are unknown, all
+            classes count.
         on_host: whether it runs on a CPU.
     """
     if program.suffix != ".py" or not program.is_file():
@@ -456,7 +462,8 @@ def write_settings_diff(
 def _add_settings(
     text: str, settings: Sequence[ProgramSetting], calls: Mapping[str, frozenset[str]], *, on_host: bool
 ) -> str | None:
-    """The program's text with keywords in its calls, the optimizer's compiled step, and lines after its imports."""
+    """Returns the program's text with keywords in its calls, the optimizer's compiled step, and lines after its
+    imports."""
     made: str | None = text
     for kind, names in calls.items():
         keywords = {one.setting: one.value for one in settings if one.kind == kind and one.setting != COMPILED}
@@ -514,9 +521,9 @@ class OptimizedProcess:
 
     exit_code: int
     settings: tuple[str, ...]  # the settings
-    applied: tuple[str, ...]  # those with which steps were seen
+    applied: tuple[str, ...]  # the settings with which steps were seen
     refused: tuple[str, ...]  # those that had no effect, each with its reason
-    caveat: str = ""  # what the search has not yet done with them; empty if nothing is missing
+    caveat: str = ""  # what the search has not yet done with the settings; empty if nothing is missing
 
 
 def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:

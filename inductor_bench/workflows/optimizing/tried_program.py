@@ -66,8 +66,8 @@ REQUEST = "variants.json"
 """Name of the file with what a process is to try."""
 
 STALLED_S, STALLED_SHARE = 240.0, 0.2
-"""Seconds that a variant may take for something that it does for the first time, such as compilation; and this limit as
-a share of the time limit, if that is less."""
+"""The limit in seconds for work that a variant does for the first time, such as compilation; and the same limit as a
+share of the time limit, which counts if it is less."""
 
 SETTLE_S = 1.0
 """Seconds after the last process has said that it is done, until the program is ended."""
@@ -78,11 +78,11 @@ NOT_COMPILED = "the program ended before all of its variants were compiled"
 
 
 class VariantWatch:
-    """Looks, while the program runs, whether its variants are measured, or one of them hangs.
+    """Checks, while the program runs, whether its variants are measured, or one of them hangs.
 
     Args:
         folder: the folder in which the processes write.
-        stalled_s: seconds that a variant may take for one thing.
+        stalled_s: seconds that a variant may take for one piece of work.
     """
 
     def __init__(self, folder: Path, stalled_s: float) -> None:
@@ -114,7 +114,7 @@ class VariantWatch:
 
 
 def read_tried(folder: Path) -> list[TriedVariants]:
-    """What the processes have written, by rank; a file that is being written counts as missing."""
+    """Reads the results that the processes have written, by rank; a file that is being written counts as missing."""
     found = []
     for file in folder.glob(f"*{TRIED}"):
         try:
@@ -125,7 +125,7 @@ def read_tried(folder: Path) -> list[TriedVariants]:
 
 
 def read_journals(folder: Path) -> dict[str, str]:
-    """The last line of each process's journal: what it does for the first time."""
+    """Returns the last line of each process's journal: the work that it does for the first time."""
     found = {}
     for file in folder.glob(f"*{JOURNAL}"):
         try:
@@ -149,7 +149,7 @@ class StartedTrial:
         plan: what it tries.
         gpu: the GPU that it has; empty if it may use all.
         child: the process.
-        watch: looks what its variants do.
+        watch: checks what its variants do.
         work: the folder of its files.
         limit_s: seconds until it is ended.
     """
@@ -163,7 +163,7 @@ class StartedTrial:
         self._is_finished = self._is_late = False
 
     def has_ended(self, wait_s: float = 0.0) -> bool:
-        """Whether it has ended, or can be ended, after so many seconds at most."""
+        """Whether it has ended, or can be ended; waits at most ``wait_s`` seconds for this."""
         if self._child.wait(wait_s):
             return True
         now_s = time.monotonic()
@@ -174,12 +174,13 @@ class StartedTrial:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time of the search is over, and all was not timed; not so at a limit of the user's own."""
+        """Whether the time of the search is over before everything was timed; ``False`` at a limit that the user
+        gave."""
         is_searchs = self._limit_s == self.plan.limit_s and not self.plan.only_compiles
         return self._is_late and not self._is_finished and is_searchs
 
     def end(self) -> ProcessResult:
-        """Ends it and its descendants. May be called again."""
+        """Ends the process and its descendants. May be called again."""
         timed_out = self._is_late and not self._is_finished
         return replace(self._child.end(timed_out), stopped=self._is_finished)
 
@@ -207,7 +208,8 @@ class ProgramTrials:
         return self.request.kind in COMPILED_HERE
 
     def known(self, plan: TrialPlan) -> Trial | None:
-        """The trial that an earlier command has run; ``None`` if there is none, or it now has more time."""
+        """Returns the trial if an earlier command has run it; ``None`` if none has, or if the trial now has more
+        time."""
         known = self.folder.load_trial(plan.name)
         if known is not None and known.late and (plan.limit_s is None or plan.limit_s > known.time_s):
             return None
@@ -289,7 +291,7 @@ def list_switches(candidate: TrialCandidate) -> tuple[VariantSwitch, ...]:
 
 
 def request_of(plan: TrialPlan) -> VariantsRequest:
-    """What the processes of the program are asked to try."""
+    """Returns the request that tells the processes of the program what to try."""
     return VariantsRequest(
         variants=tuple(ProgramVariant(one.slug, list_switches(one), one.slug == PLACEBO) for one in plan.candidates),
         alternates=plan.alternates,
@@ -327,7 +329,7 @@ def _describe_plans(plans: Sequence[TrialPlan]) -> str:
 def read_trial(
     plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: float, stalled: str = "", *, late: bool = False
 ) -> Trial:
-    """What one process, or the slowest rank of several, measured.
+    """Reads what one process measured, or the slowest rank of several.
 
     Args:
         plan: what was asked.
@@ -335,7 +337,7 @@ def read_trial(
         ended: the end of the program.
         time_s: how long it ran.
         stalled: what a variant was doing when it was given up; empty if none was.
-        late: whether it was ended because the time of the search was over: no variant is to blame.
+        late: whether the program was ended because the time of the search was over, so that no variant caused this.
     """
     tried = read_tried(folder)
     leading = max(tried, key=_compute_median_step_s, default=None)
@@ -374,7 +376,7 @@ def _compute_median_step_s(found: TriedVariants) -> float:
 def _list_failures(
     plan: TrialPlan, folder: Path, ended: ProcessResult, stalled: str, tried: Sequence[TriedVariants]
 ) -> dict[str, str]:
-    """Why variants failed that ended their process."""
+    """Returns the reasons why variants failed that ended their process."""
     if stalled:
         slug, _, what = stalled.partition(" ")
         return {slug: f"given up: it {what}"}
@@ -416,7 +418,7 @@ def _make_variant(
     tried: Sequence[TriedVariants],
     failure: str,
 ) -> TrialVariant:
-    """One variant: the times of the leading process, and what any of them says against it."""
+    """Makes one variant: the times of the leading process, and failures that any process reports."""
     numbers = {number} if plan.alternates else {0, 1}
     samples = [one for one in leading.samples if one.variant in numbers] if leading else []
     states = [state for one in tried for state in one.variants if state.variant in numbers]
@@ -448,10 +450,10 @@ TOGETHER = "so the processes do not change between variants together"
 
 
 def describe_disagreement(tried: Sequence[TriedVariants]) -> str:
-    """Why the ranks of a program did not change their variants together; empty if nothing says so.
+    """Says why the ranks of a program did not change their variants together; empty if nothing shows this.
 
-    The number of collectives that a rank has begun says how far it is. It cannot be compared if ranks begin different
-    numbers of them in the same steps, as those of a pipeline do.
+    The number of collectives that a rank has begun shows how far it has run. The numbers cannot be compared if ranks
+    begin different numbers of collectives in the same steps, as pipelines do.
     """
     if not tried:
         return ""
@@ -500,7 +502,7 @@ class TrialRounds:
         self._repeated: dict[str, str] = {}  # by the name of the trial, the GPU on which it failed
 
     def run(self, plans: Sequence[TrialPlan]) -> list[Trial]:
-        """Runs the trials of one round, or takes those that an earlier command has run; in their order.
+        """Runs the trials of one round in their order, or takes those that an earlier command has run.
 
         Raises:
             InductorBenchError: the program cannot be started, or the folder cannot be written.
@@ -537,10 +539,10 @@ class TrialRounds:
                     ends.callback(started.end)
 
     def _is_repeated(self, trial: Trial, gpu: str) -> bool:
-        """Whether a trial runs once more because its GPU was lost; the search then goes on without that GPU."""
+        """Whether a trial runs once more because its GPU was lost. The search then goes on without that GPU."""
         said = find_gpu_error(trial)
         first = self._repeated.pop(trial.name, None)
-        if first is not None and said:  # it is the program, and not the device
+        if first is not None and said:  # the program is the cause, and not the device
             self._gpus.append(first)
         if first is not None or not said or len(self._gpus) < 2:
             return False
@@ -551,7 +553,7 @@ class TrialRounds:
 
 
 def find_gpu_error(trial: Trial) -> str:
-    """What a trial says of a GPU that cannot be used; empty if it says nothing of that kind."""
+    """Returns what a trial says about a GPU that cannot be used; empty if it says nothing like that."""
     failure = trial.failure
     texts = [*(one.failure for one in trial.variants), *([failure.message, failure.log_tail] if failure else [])]
     lines = (line.strip() for text in texts for line in text.splitlines())

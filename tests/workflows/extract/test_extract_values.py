@@ -229,7 +229,7 @@ def test_what_cannot_be_recorded_is_refused_with_what_to_type(tmp_path: Path) ->
         ((drawn, "--values", "recorded"), "holds no recorded values"),
         ((drawn, "--values", "recorded"), "--values recorded"),
         ((drawn, "--values-limit", "1GB"), "add --values recorded"),
-        ((drawn, "--values", "recorded", "--values-limit", "1GB"), "leave out --values-limit"),
+        ((drawn, "--values", "recorded", "--values-limit", "1GB"), "remove --values-limit here"),
         ((module, "--values", "recorded", "--static"), "--static runs nothing"),
         ((module, "--values", "recorded", "--values-limit", "lots"), "is not a size"),
     ):
