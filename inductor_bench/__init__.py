@@ -309,10 +309,10 @@ def _program(target: "str | Path | None", options: "dict[str, Any]") -> "Breakdo
 
 
 def apply(run: "str | Path", kernels: "Sequence[str | Path]" = ()) -> int:
-    """Puts the configs that a RUN's retunes found, and edited kernels, into the code that this process compiles next.
+    """Puts the configs of a RUN's retunes, and edited kernels, into the code that this process compiles from now on.
 
-    Call it before the first call of a compiled function. ``inductor-bench apply RUN -- COMMAND`` does the same to a
-    program without a change, and says which kernels run what was put in.
+    Call it before the first call of a compiled function. ``inductor-bench apply RUN -- COMMAND`` does the same to an
+    unchanged program, and reports which kernels run their new config or source.
 
     Args:
         run: a RUN folder, with retunes if no kernel is given, or its folder ``tuned``.
@@ -345,7 +345,7 @@ def compare(a: "str | os.PathLike[str]", b: "str | os.PathLike[str]") -> "RunCom
 
     Args:
         a: a RUN folder, a zipped RUN, or what :func:`observe` gave.
-        b: another one, which is held against it.
+        b: another run, which is compared with ``a``.
 
     Returns:
         The verdict on B, the parts of the difference of their steps, which add up to it, and each graph and kernel; see

@@ -25,20 +25,21 @@ def main() -> int:
 
 
 def _end_on_interrupt() -> None:
-    """Has Ctrl-C end this process silently. If it is ignored, as after ``nohup``, it stays so."""
+    """Makes Ctrl-C end this process silently. If Ctrl-C is ignored, as after ``nohup``, it stays ignored."""
     if _signal.getsignal(_signal.SIGINT) != _signal.SIG_IGN:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _leave_current_folder() -> None:
-    """Imports nothing from there, where ``python -m`` looks first, unless the package itself lies there."""
+    """Removes the current folder, where ``python -m`` looks first, from the import path, unless this package lies
+    there."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if sys.path[0] != home and os.path.isdir(sys.path[0]) and os.path.samefile(sys.path[0], "."):
         del sys.path[0]
 
 
 def _open_streams() -> None:
-    """Opens on the null device whichever stream was closed, so that no file that is written gets its number."""
+    """Opens the null device for each closed standard stream, so that no file that is written later gets its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

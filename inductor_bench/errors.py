@@ -122,7 +122,7 @@ class UsageError(InductorBenchError):
 
 
 class StoppedInFolder(KeyboardInterrupt, Generic[Found]):
-    """The user stopped what the same command continues.
+    """The user stopped a command. The same command continues it.
 
     Args:
         found: what was measured before.

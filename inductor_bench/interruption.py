@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP as one ``KeyboardInterrupt`` of the main thread, which comes only where it does no harm.
+"""Turns Ctrl-C, SIGTERM and SIGHUP into one ``KeyboardInterrupt`` of the main thread, at a place where it does no harm.
 
 A handler of Python's runs between any two bytecodes. An exception that it raises there can lose a lock that was just
-taken, or a process that was just started, and Python drops one that is raised in a destructor.
+taken, or a process that was just started, and Python drops an exception that is raised in a destructor.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _state = _State()
 
 
 def install() -> None:
-    """Has each of :data:`SIGNALS` interrupt the main thread, unless it is ignored or has a handler of its own."""
+    """Makes each of :data:`SIGNALS` interrupt the main thread, unless the signal is ignored or has a handler of its
+    own."""
     _state.is_over = False
     try:
         for number in SIGNALS:
@@ -64,7 +65,7 @@ def install() -> None:
 
 
 def end() -> None:
-    """Undoes :func:`install` at the end of the command. No interruption that was dropped before comes after it."""
+    """Undoes :func:`install` at the end of the command. No dropped interruption is raised after it."""
     _state.is_over = True
     with _state.sending:
         for number, handler in _state.former.items():
@@ -109,9 +110,9 @@ def _signal_again(number: signal.Signals) -> None:
 
 
 class uninterrupted:
-    """A block that no signal interrupts; an interruption that comes meanwhile is raised at its end.
+    """A block that no signal interrupts. If an interruption comes meanwhile, it is raised at the end of the block.
 
-    It concerns the signals of :func:`install`, and must last a few seconds at most.
+    This holds for the signals of :func:`install`. The block must last a few seconds at most.
     """
 
     def __enter__(self) -> None:

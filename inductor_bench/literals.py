@@ -93,7 +93,8 @@ _SHAPE_BEGINS = (
     "eyJ",
 )
 _LONG = 100_000
-"""The number of characters from which one pattern for each first letter is faster than a search for each beginning."""
+"""In texts with more characters than this, one pattern for each first letter is faster than a search for each
+beginning."""
 
 _PEM = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END|\Z)", re.DOTALL)
 
@@ -120,11 +121,12 @@ _NEXT_ARGUMENT = re.compile(r",\s*\w+\s*=|\n")
 
 _LONGEST_NAME = 80
 _LONGEST_VALUE = 300
-"""Characters after a name in which a literal belongs to it, as the default in ``token = get("NAME", "VALUE")``."""
+"""The number of characters after a name within which a literal belongs to it, as the default in ``token = get("NAME",
+"VALUE")``."""
 
 
 def split_into_words(name: str) -> list[str]:
-    """The words of a name, in lower case."""
+    """Returns the words of a name, in lower case."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
@@ -134,7 +136,7 @@ def _end_in(words: list[str], name: str) -> bool:
 
 
 def is_secret(name: str, value: str, asked: Sequence[str] = ()) -> bool:
-    """Whether the value after a name is a secret; ``asked`` are further names, each of whose values is one."""
+    """Whether the value after a name is a secret. ``asked`` are further names whose values are all secrets."""
     words = split_into_words(name)
     if any(_end_in(words, one) for one in asked):
         return value != ""
@@ -147,7 +149,7 @@ def is_secret(name: str, value: str, asked: Sequence[str] = ()) -> bool:
 
 
 def mask_literals(text: str, asked: Sequence[str] = ()) -> str:
-    """The text without secrets that stand in it beside a name, and without keys of well-known services.
+    """Returns the text without secrets next to a secret's name, and without keys of well-known services.
 
     A second pass changes nothing.
 
@@ -169,7 +171,7 @@ def mask_literals(text: str, asked: Sequence[str] = ()) -> str:
 
 
 def mask_keys(text: str) -> str:
-    """The text without keys of well-known services, private keys, and passwords in addresses."""
+    """Returns the text without keys of well-known services, private keys, and passwords in addresses."""
     if _may_hold_a_key(text):
         text = _SHAPE.sub(MASK, text)
     if "PRIVATE KEY-----" in text:
@@ -181,7 +183,8 @@ def mask_keys(text: str) -> str:
 
 
 def _may_hold_a_key(text: str) -> bool:
-    """Whether a key of a well-known service may begin in the text: a cheap test, in which long texts take half."""
+    """Whether a key of a well-known service may begin in the text: a cheap test, twice as fast by first letter in long
+    texts."""
     if len(text) < _LONG:
         return any(begin in text for begin in _SHAPE_BEGINS)
     return any(begins.search(text) for begins in _begins_by_letter())
@@ -196,7 +199,8 @@ def _begins_by_letter() -> list[re.Pattern[str]]:
 
 
 def mask_pair(match: re.Match[str], asked: Sequence[str]) -> str:
-    """The text of a matched name and ``value``, which is masked if it is a secret; see :func:`is_secret`."""
+    """Returns the text of a matched name and its ``value``, which is masked if it is a secret; see
+    :func:`is_secret`."""
     return match["before"] + (MASK if is_secret(match["name"], match["value"], asked) else match["value"])
 
 
@@ -208,7 +212,10 @@ def _make_pattern(last: tuple[str, ...]) -> re.Pattern[str]:
 
 @functools.lru_cache(maxsize=8)
 def _list_beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that begin with no other: each place of one of the others is a place of one of these."""
+    """Returns the words that do not begin with another one.
+
+    Every place of another word is also a place of one of these.
+    """
     return tuple(one for one in words if not any(one.startswith(other) for other in words if other != one))
 
 
@@ -237,7 +244,7 @@ def _mask_named(text: str, asked: Sequence[str], names: Iterable[re.Match[str]])
 
 
 def _find_secrets_after(text: str, match: re.Match[str], asked: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The places of the secrets that stand beside a name."""
+    """Returns the places of the secrets next to a name."""
     before = _NAME_BEFORE.search(text, max(0, match.start() - _LONGEST_NAME), match.start())
     name = (before[0] if before else "") + match["last"]
     doubt = _judge_doubt(name, asked)
@@ -255,7 +262,7 @@ def _find_secrets_after(text: str, match: re.Match[str], asked: Sequence[str]) -
 
 
 def _judge_doubt(name: str, asked: Sequence[str]) -> bool | None:
-    """Whether what follows a name has to look like a key to be a secret; ``None`` if it is none."""
+    """Whether the value after a name must look like a key to be a secret; ``None`` if it is no secret."""
     words = split_into_words(name)
     if any(_end_in(words, one) for one in asked):
         return False
@@ -269,7 +276,7 @@ def _judge_doubt(name: str, asked: Sequence[str]) -> bool | None:
 def _find_quoted_secret(
     text: str, literal: re.Match[str] | None, name: str, doubt: bool, asked: Sequence[str]
 ) -> Iterator[tuple[int, int]]:
-    """The secrets in a literal after ``NAME=`` and in those that are joined to it, or are in one pair of brackets."""
+    """Finds the secrets in a literal after ``NAME=``, and in literals that are joined to it or share its brackets."""
     is_tuple = literal is not None and literal[0].startswith("(")
     doubt = doubt and not (is_tuple and split_into_words(name)[-1] == "auth")
     while literal is not None:
@@ -286,7 +293,7 @@ def _is_like_a_key(value: str) -> bool:
 
 
 def _is_second(value: str, doubt: bool) -> bool:
-    """Whether the second of two literals, such as ``("HF_TOKEN", "VALUE")``, is the secret that the first one names."""
+    """Whether the second of two literals is the secret that the first one names, as in ``("HF_TOKEN", "VALUE")``."""
     if _is_like_a_key(value):
         return True
     return not doubt and len(value) >= 6 and not re.fullmatch(r"[A-Za-z_-]+", value)

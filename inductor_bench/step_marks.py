@@ -1,4 +1,4 @@
-"""The mark that a program sets at the end of each step, and those who listen to it."""
+"""The mark that a program sets at the end of each step, and the functions that are called at each mark."""
 
 # It imports nothing: `python -m inductor_bench` comes here while modules are still looked for in the current folder.
 TYPE_CHECKING = False

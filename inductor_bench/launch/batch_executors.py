@@ -40,7 +40,7 @@ OFFLINE = dict.fromkeys(
 
 
 def is_host(device: str | None) -> bool:
-    """Whether jobs on a device need all cores of the machine and no GPU; ``None`` is the best device there is."""
+    """Whether jobs on a device need all cores of the machine and no GPU; ``None`` is the best available device."""
     return find_device(device).runs_on_host
 
 
@@ -57,12 +57,13 @@ class Job:
     run: Path  # the paths of its RUN and of its output
     log: Path  # the paths of its RUN and of its output
     alone: bool = False  # whether no other job may share its device, even by turns
-    # whether the verb is given the RUN itself, which exists and is extended; otherwise the RUN is made anew
+    # whether the job extends an existing RUN, which is its target; otherwise it makes the RUN
     goes_on: bool = False
-    verb: str = "breakdown"  # what is done with it
+    verb: str = "breakdown"  # the work of the job, in words
 
     def words(self, target: str, run: Path) -> list[str]:
-        """The arguments of ``inductor-bench`` for this job, with ``target`` and ``run`` as paths on its machine."""
+        """Returns the arguments of ``inductor-bench`` for this job, with ``target`` and ``run`` as paths on its
+        machine."""
         rest = ["--", *self.arguments] if self.arguments else []
         if self.goes_on:
             return [self.verb, str(run), *self.options]
@@ -105,7 +106,7 @@ class Executor(Protocol):
         """The number of jobs that can run at once."""
 
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
-        """Prepares for jobs.
+        """Prepares the executor for jobs.
 
         Args:
             work: the folder for scratch files.
@@ -123,7 +124,7 @@ class Executor(Protocol):
         """
 
     def events(self) -> list[Event]:
-        """The events since the last call.
+        """Returns the events since the last call.
 
         Raises:
             InductorBenchError: no more jobs can run.
@@ -158,7 +159,8 @@ def count_jobs_at_once(cores: int, devices: Sequence[str]) -> int:
 
 
 def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
-    """The number of compile threads of a job that leaves other jobs their cores; ``None`` for torch's choice."""
+    """Returns the number of compile threads with which a job leaves other jobs their cores; ``None`` for torch's
+    choice."""
     share = cores // devices
     if at_once > 1:
         return max(1, (share - CORES_KEPT) // at_once)
@@ -177,7 +179,7 @@ class _Running:
     shared: bool = False
 
     def out_of_time(self) -> bool:
-        """Whether its time limit has passed, without the time in which it waited for its turn at the device."""
+        """Whether its time limit has passed. The time in which it waited for its turn at the device does not count."""
         now_s = time.monotonic()
         if self.waiting.exists():
             self.waited_s += now_s - self.checked_s
@@ -246,7 +248,7 @@ class LocalExecutor:
         return [running for running in self._running if running.device == device]
 
     def _free_device(self, job: Job) -> str | None:
-        """Of the devices with room for the job the one with the fewest jobs; ``None`` if none has room."""
+        """Returns the device with the fewest jobs among those with room for the job; ``None`` if none has room."""
 
         def has_room(device: str) -> bool:
             there = self._on(device)
@@ -278,7 +280,7 @@ class LocalExecutor:
 
 
 def _divide_cores(job: Job) -> bool:
-    """Whether another job may compile while this one is timed; not if the timed device is the CPU."""
+    """Whether another job may compile while this one is timed. This is not so if the timed device is the CPU."""
     return not job.alone and not is_host(job.device)
 
 
@@ -425,7 +427,7 @@ class RayExecutor:
         return "any address" if self._address == ANY else self._address
 
     def _read(self, timeout_s: float) -> list[dict[str, Any]]:
-        """The answers that arrive within ``timeout_s`` seconds."""
+        """Returns the answers that arrive within ``timeout_s`` seconds."""
         if not select.select([self._child.answers], [], [], max(timeout_s, 0.0))[0]:
             return []
         data = self._child.answers.read(1 << 20)
@@ -434,7 +436,7 @@ class RayExecutor:
             ended = self._child.end()
             why = find_last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
             message = f"the Ray cluster does not answer any more: {why}"
-            raise InductorBenchError(message, "the same command continues once it is there", "no-cluster")
+            raise InductorBenchError(message, "the same command continues when the cluster answers again", "no-cluster")
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
@@ -457,5 +459,6 @@ class RayExecutor:
 
 
 def _list_settings() -> dict[str, str]:
-    """The variables of this process that configure torch's compiler, for the machines of a cluster; without paths."""
+    """Returns the variables of this process that configure torch's compiler, without paths, for a cluster's
+    machines."""
     return {name: value for name, value in os.environ.items() if _SETTING.match(name) and os.sep not in value}

@@ -23,7 +23,7 @@ NO_VARIABLES: Mapping[str, str] = {}
 
 
 class ForkingWorker:
-    """A process that imports torch, and then does jobs, each in a fork. Several threads may have it do one each.
+    """A process that imports torch, and then does jobs, each in a fork. Several threads may each give it a job.
 
     Args:
         command: the command of a worker. The numbers of two pipes are added: on the first it reads its jobs, on the
@@ -61,9 +61,9 @@ class ForkingWorker:
         on_line: Callable[[str], None] = lambda line: None,
         variables: Mapping[str, str] = NO_VARIABLES,
     ) -> ProcessResult:
-        """Has a fork do a job and waits for its end, like ``run_process``; ``on_line`` is called after it.
+        """Runs a job in a fork and waits for its end, like ``run_process``; ``on_line`` is called after the end.
 
-        The worker is gone where the wait is interrupted; see :attr:`is_alive`.
+        If the wait is interrupted, the worker is lost; see :attr:`is_alive`.
 
         Args:
             words: the arguments of a worker that is started for the job.
@@ -99,7 +99,7 @@ class ForkingWorker:
 
     def _order(self, words: Sequence[str], output: Path, variables: Mapping[str, str]) -> None:
         line = json.dumps([list(words), str(output), dict(variables)]).encode() + b"\n"
-        with self._changed, contextlib.suppress(BrokenPipeError, ValueError):  # it has ended, which its answer says
+        with self._changed, contextlib.suppress(BrokenPipeError, ValueError):  # it has ended, as its answer will say
             self._child.requests.write(line)
 
     def _keep_output(self, output: Path, log: Path, on_line: Callable[[str], None]) -> None:
@@ -115,9 +115,9 @@ class ForkingWorker:
             on_line(line)
 
     def _wait_for(self, output: Path, timeout_s: float | None) -> str | None:
-        """The status of a job; empty at the worker's end, and ``None`` if it did not end in time.
+        """Returns the status of a job; empty at the worker's end, and ``None`` if the job did not end in time.
 
-        One of the threads that wait reads for all of them.
+        One of the waiting threads reads for all of them.
         """
         end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -132,7 +132,7 @@ class ForkingWorker:
             return self._ended.pop(str(output), "")
 
     def _read_status(self, timeout_s: float) -> None:
-        """Waits for the end of any job, while other threads may order."""
+        """Waits for the end of any job. Other threads may give jobs meanwhile."""
         self._is_reading = True
         self._changed.release()
         try:
@@ -147,7 +147,7 @@ class ForkingWorker:
             self._ended[output] = status
 
     def _read_line(self, timeout_s: float | None) -> str | None:
-        """The next line; empty at the worker's end, and ``None`` if none came in time."""
+        """Returns the next line; empty at the worker's end, and ``None`` if none came in time."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             # many short waits: a signal may reach another thread while this process is stopped
@@ -171,6 +171,6 @@ class ForkingWorker:
         return not self._child.requests.closed and not self._child.wait(0)
 
     def end(self) -> None:
-        """Ends the worker, and the jobs that it does. May be called again."""
+        """Ends the worker and its jobs. May be called again."""
         self._is_gone = True
         self._child.end()

@@ -31,7 +31,7 @@ IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 
 
 Process = tuple[int, str]
-"""A process: its id, and when it started, which tells it from a later process with the same id."""
+"""A process: its id and its start time, which differs from that of a later process with the same id."""
 
 
 def main(mark: str) -> None:
@@ -43,7 +43,7 @@ def main(mark: str) -> None:
 
 
 def end_family(mark: str) -> None:
-    """Ends every process with a mark, and the processes that they start meanwhile: SIGTERM first, SIGKILL later."""
+    """Ends every process with a mark, and processes that they start meanwhile: first by SIGTERM, later by SIGKILL."""
     begin_s, quiet_scans = time.monotonic(), 0
     signalled: set[Process] = set()
     while quiet_scans < SCANS and time.monotonic() - begin_s < LIMIT_S:
@@ -63,8 +63,8 @@ def list_processes() -> list[int]:
 def find_marked(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Process], list[int]]:
     """Finds the processes that belong to a mark: those with it, the ``known`` ones, and the descendants of both.
 
-    A process that cleared its environment has no mark, and after the end of its parent nothing tells whose it is:
-    whoever saw it before knows it.
+    A process that cleared its environment has no mark. After the end of its parent, only a caller that has seen it
+    before knows that it belongs to the family.
 
     Args:
         pids: the processes to look at.
@@ -97,7 +97,7 @@ def find_marked(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Pr
 
 
 def read_status(pid: int) -> tuple[int, str]:
-    """The parent of a process, and when it started; 0 and an empty text of one that has ended."""
+    """Returns the parent of a process and its start time; 0 and an empty text if the process has ended."""
     fields = read(pid, "stat").rpartition(b")")[2].split()  # the name before it may hold anything
     if len(fields) < 20 or fields[0] in b"ZX":
         return 0, ""
@@ -116,7 +116,7 @@ def is_starting(pid: int) -> bool:
 
 
 def read(pid: int, name: str) -> bytes:
-    """The file ``name`` of a process in ``/proc``; empty if it is gone, or this user may not read it."""
+    """Returns the file ``name`` of a process in ``/proc``; empty if it is gone, or this user may not read it."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as stream:
             return stream.read()

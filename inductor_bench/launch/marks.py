@@ -1,7 +1,7 @@
 """The marks of processes: an environment variable by which this process finds and ends all of its descendants.
 
-A program may start processes in separate sessions, which no group signal reaches, and may end before them. Then
-only their environment tells who started them.
+A program may start processes in separate sessions, which no group signal reaches, and may end before them. Then only
+their environment shows who started them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Family:
             self._guardian.wait()
 
     def leave(self) -> None:
-        """In a fork of this process: closes the pipe, and leaves the guardian to the parent."""
+        """In a fork of this process: closes the pipe. The guardian stays with the parent."""
         atexit.unregister(self._dismiss_guardian)
         if self._guardian is not None:
             os.close(self._lifeline)
@@ -105,12 +105,12 @@ os.register_at_fork(after_in_child=_reset_family)
 
 
 def find_tool_mark() -> str:
-    """The mark of this process, which the marks of its children contain: a hexadecimal number."""
+    """Returns the mark of this process, a hexadecimal number, which the marks of its children contain."""
     return _family.mark
 
 
 def mark_child(environment: Mapping[str, str], *, guarded: bool = True) -> str:
-    """A new mark for a child that is about to start; :func:`forget_child` revokes it.
+    """Makes a mark for a child that is about to start; :func:`forget_child` revokes it.
 
     Args:
         environment: the environment of the child, which may hold marks of this process's ancestors.
@@ -133,7 +133,7 @@ def forget_child(mark: str) -> None:
 
 
 def end_marked(mark: str, known: Set[guardian.Process] = frozenset()) -> None:
-    """Ends, with SIGKILL, every process whose mark contains this one, the ``known`` ones, and all their descendants.
+    """Ends by SIGKILL every process whose mark contains this one, the ``known`` processes, and all their descendants.
 
     A text that is no mark ends none.
     """
@@ -153,7 +153,8 @@ def end_marked(mark: str, known: Set[guardian.Process] = frozenset()) -> None:
 
 
 def find_family(mark: str, known: Set[guardian.Process] = frozenset()) -> set[guardian.Process]:
-    """The processes whose mark contains this one, the ``known`` ones that still run, and all their descendants."""
+    """Returns the processes whose mark contains this one, the running ``known`` processes, and all their
+    descendants."""
     family, unread = guardian.find_marked(guardian.list_processes(), mark, known)
     for _ in range(READS):
         if not unread:

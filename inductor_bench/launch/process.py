@@ -1,4 +1,4 @@
-"""Every process that this tool starts: it ends with this process, and its output explains its end."""
+"""The processes that this tool starts: each ends with this process, and its output explains its end."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Variables of processes that run no code of the user: Python imports nothing from the current folder."""
 
 ANOTHER_PYTHON = "name an interpreter that has torch with --python"
-"""The hint if an interpreter is of no use."""
+"""The hint if an interpreter cannot be used."""
 
 NOT_PYTHON = "{python} is no Python interpreter"
 
 
 def list_module_words(name: str) -> tuple[str, ...]:
-    """The arguments that run a module of this package like ``-m``, but without the current folder on the import path.
+    """Returns the arguments that run a module of this package like ``-m``, but without the current folder on the path.
 
     The current folder may hold modules that hide others, for example a source tree of torch. ``PYTHONSAFEPATH`` would
     also affect the processes that the module starts, and Python 3.10 does not support it.
@@ -94,9 +94,9 @@ _REMEDIES = (
 
 
 def find_last_error(text: str) -> str:
-    """The first line of the error that a Python program's output ends with, for example ``ValueError: no such file``.
+    """Returns the first line of the error that ends a Python program's output, such as ``ValueError: no such file``.
 
-    An empty string if the output does not end with one. Of several ranks it is the error of the one that failed first.
+    Returns an empty text if the output does not end with an error. Of several ranks the first that failed counts.
     """
     lines = text.splitlines()
     starts = _find_tracebacks(lines)
@@ -108,7 +108,7 @@ def find_last_error(text: str) -> str:
 
 
 def _find_error_of_rank(text: str) -> str:
-    """The error of the rank that torchrun says failed first; empty if it says none."""
+    """Returns the error of the rank that failed first according to torchrun; empty if torchrun names none."""
     failed = _FIRST_RANK.search(text)
     if failed is None:
         return ""
@@ -120,7 +120,7 @@ def _find_error_of_rank(text: str) -> str:
 
 
 def find_remedy_of_end(text: str) -> str:
-    """The hint for the error that a Python program's output ends with, or else for what caused it."""
+    """Returns the hint for the error at the end of a Python program's output, or else for its cause."""
     lines = text.splitlines()
     errors = [find_last_error(text)]
     starts = _find_tracebacks(lines)
@@ -141,7 +141,7 @@ def _find_error_after(start: int, lines: list[str]) -> str:
 
 
 def find_remedy(text: str) -> str:
-    """The hint for the well-known error that ``text`` names; empty if none is known."""
+    """Returns the hint for the well-known error that ``text`` names; empty if none is known."""
     for pattern, advice in _REMEDIES:
         match = re.search(pattern, text)
         if match:
@@ -176,7 +176,7 @@ MOST_OF_A_LINE = 1_000_000
 class ProcessResult:
     """The end of a child process. ``exit_code`` is ``None`` if a signal or the time limit ended it.
 
-    ``stopped`` says that it was ended on purpose, because what it was started for was there.
+    ``stopped`` says that it was ended on purpose, because its result was complete.
     """
 
     exit_code: int | None
@@ -197,7 +197,7 @@ class ProcessResult:
 
     @property
     def outcome(self) -> str:
-        """The end in words, for example ``exited with code 3 after 1.2 s``."""
+        """Returns the end in words, for example ``exited with code 3 after 1.2 s``."""
         if self.timed_out:
             return f"was stopped by the time limit after {self.time_s:.0f} s"
         if self.signal_name:
@@ -249,11 +249,10 @@ class RunningProcess:
     def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False, ask_s: float = WAKE_S) -> bool:
         """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the process has ended.
 
-        ``until`` is asked every ``ask_s`` seconds and ends the wait.
-
-        The wait is many short ones: a signal that came while this process was stopped (Ctrl-Z, a paused container) may
-        reach another thread, and Python calls the handler when the main thread wakes. ``Popen.wait`` would hold a lock
-        that an interruption can lose.
+        ``until`` is called every ``ask_s`` seconds; if it returns true, the wait ends. The wait consists of many short
+        waits: a signal that came while this process was stopped (Ctrl-Z, a paused container) may reach another thread,
+        and Python calls the handler when the main thread wakes. ``Popen.wait`` would hold a lock that an interruption
+        can lose.
         """
         begin_s = asked_s = time.monotonic()
         end_s = math.inf if timeout_s is None else begin_s + timeout_s
@@ -275,14 +274,14 @@ class RunningProcess:
             return self._child.poll() is not None
 
     def interrupt(self, *, by_us: bool) -> None:
-        """Sends SIGINT to the process, or only takes note of its descendants if somebody else has sent it."""
+        """Sends SIGINT to the process. If somebody else has sent it, only notes the descendants of the process."""
         self._note_family()
         if by_us:
             with contextlib.suppress(ProcessLookupError):
                 self._child.send_signal(signal.SIGINT)
 
     def _note_family(self) -> None:
-        """After the end of the process nothing tells that a descendant without environment was its own."""
+        """Notes descendants now: after the process, nothing shows that one without environment was its own."""
         self._family |= find_family(self._mark)
 
     def end_family(self) -> int:
@@ -420,8 +419,8 @@ def run_process(
 
     Args:
         timeout_s: limit of the elapsed time in seconds; ``None`` for no limit.
-        is_finished: asked every ``ask_s`` seconds; the command is ended, and counts as successful, once it is true.
-        ask_s: the seconds between two questions.
+        is_finished: called every ``ask_s`` seconds; if it returns true, the command is ended and counts as successful.
+        ask_s: the seconds between two calls of ``is_finished``.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
@@ -446,8 +445,9 @@ def run_process(
 def run_in_terminal(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Runs a command with this process's own input, output and process group, and returns its exit code.
 
-    The command gets Ctrl-C and decides what to do; this process waits for it. At another end of this process the
-    command ends, too. An exit code of 1 after Ctrl-C is 130: Python ends so if it comes while Python starts.
+    The command gets Ctrl-C and decides what to do; this process waits for it. If this process ends in another way, the
+    command ends, too. An exit code of 1 after Ctrl-C becomes 130, because Python ends with 1 if Ctrl-C comes while it
+    starts.
 
     Raises:
         InductorBenchError: the command cannot be started.
@@ -466,7 +466,7 @@ def run_in_terminal(command: Sequence[str], environment: Mapping[str, str]) -> i
 
 @contextlib.contextmanager
 def _interrupts_for(child: RunningProcess) -> Iterator[list[int]]:
-    """Sends SIGINT on to a child, unless the terminal has sent it to both or this process ignores it.
+    """Sends SIGINT on to a child, unless the terminal has sent it to both processes or this process ignores it.
 
     Yields:
         The signals that came.

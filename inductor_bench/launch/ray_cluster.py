@@ -1,8 +1,8 @@
 """The process between a batch and a Ray cluster: ``… ADDRESS SCRATCH REQUESTS ANSWERS``. Only this file imports Ray.
 
-If a cluster cannot be reached or dies, Ray may hang or end its process, so that it runs apart from the batch's.
-Requests and answers are lines of JSON on file descriptors; a request is a :class:`.messages.ClusterJob`. At the end of
-the requests this process ends all jobs on the cluster and removes the scratch folder, also after the batch was killed.
+If a cluster cannot be reached or dies, Ray may hang or end its process, so it runs in a process of its own. Requests
+and answers are lines of JSON on file descriptors; a request is a :class:`.messages.ClusterJob`. At the end of the
+requests this process ends all jobs on the cluster and removes the scratch folder, also after the batch was killed.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class NodeJob:
         self._pieces: Iterator[Piece] = iter(())
 
     def put(self, piece: Piece) -> None:
-        """Stores a piece of the RUN that the job extends, before the job starts."""
+        """Stores a piece of an existing RUN, before the job that extends the RUN starts."""
         write_piece(self._scratch / "run", piece)
 
     def begin(self, order: Order, program: Mapping[str, bytes], gpu: bool) -> str:
-        """Starts the job. Returns its device, ``HOST:GPU`` or ``HOST:cpu``.
+        """Starts the job. Returns the name of its device, ``HOST:GPU`` or ``HOST:cpu``.
 
         Args:
             order: what to run.
@@ -87,7 +87,8 @@ class NodeJob:
         return f"{socket.gethostname()}:{os.environ.get(VISIBLE_GPUS) if gpu else CPU.type}"
 
     def look(self) -> tuple[bytes, JobEnd | None]:
-        """The output since the last call, and the result of the job after its end, ``None`` before."""
+        """Returns the output since the last call, and the result of the job; the result is ``None`` before the job's
+        end."""
         over = self._child.wait(JOB_POLL_S)
         ended = None
         if over or (self._timeout_s is not None and time.monotonic() - self._began > self._timeout_s):
@@ -101,7 +102,7 @@ class NodeJob:
         return printed, ended
 
     def piece(self) -> Piece:
-        """The next piece of the RUN; an empty list after the last one."""
+        """Returns the next piece of the RUN; an empty list after the last one."""
         return next(self._pieces, [])
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ RAYS = frozenset({"OMP_NUM_THREADS"})
 
 
 def make_scratch() -> tuple[Path, int]:
-    """Makes a scratch folder, and removes unused scratch folders. Returns it with the descriptor of its lock.
+    """Makes a scratch folder, and removes unused ones. Returns the folder and the descriptor of its lock.
 
     If another user has taken the name of the parent folder, the new folder has an unguessable name elsewhere.
     """
@@ -163,7 +164,7 @@ def remove_scratch(path: Path) -> None:
 
 
 def read_program(file: Path) -> dict[str, bytes]:
-    """The Python files that a program can import from its folder, packages included: bytes by relative path."""
+    """Returns the Python files that a program can import from its folder, with packages: the bytes by relative path."""
     files = sorted(file.parent.glob("*.py"))
     packages = [path.parent for path in sorted(file.parent.glob("*/__init__.py"))]
     files += [path for package in packages for path in sorted(package.rglob("*.py"))]
@@ -171,7 +172,7 @@ def read_program(file: Path) -> dict[str, bytes]:
 
 
 def read_pieces(folder: Path) -> Iterator[Piece]:
-    """All files of a folder except those in a folder ``.work``, in pieces of about :data:`PIECE_BYTES`."""
+    """Yields all files of a folder except those in a folder ``.work``, in pieces of about :data:`PIECE_BYTES`."""
     piece: Piece = []
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -281,7 +282,7 @@ class Cluster:
         self._attempts[next(attempt.steps)] = attempt
 
     def poll(self) -> None:
-        """Advances every job whose Ray result is ready."""
+        """Advances every job for which Ray has a result."""
         references = list(self._attempts)
         if not references:
             return
@@ -297,7 +298,7 @@ class Cluster:
                         "broken", message=f"a machine of the Ray cluster cannot run models: {cause}", hint=INSTALL
                     )
                 elif not attempt.over:
-                    ray.kill(attempt.actor)  # a machine that is out of reach for a time must not continue the job
+                    ray.kill(attempt.actor)  # a machine that was out of reach for some time must not continue the job
                     self._say("lost", name=attempt.job.name, reason=_take_first_line(cause or error))
 
     def check_machines(self) -> None:

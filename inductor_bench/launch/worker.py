@@ -1,4 +1,4 @@
-"""Workers: one for each job, and one that takes request after request; and the cores that they share."""
+"""Workers: some do one job, others take one request after the other; and the cores that they share."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ which have a low priority."""
 
 
 def count_timing_workers(cores: int) -> int:
-    """Maximum number of workers that share a device to time candidates: the others load while one of them times."""
+    """Returns the maximum number of workers that share a device to time candidates: while one times, the others
+    load."""
     return max(1, min(MOST_TIMERS, cores // CORES_OF_A_TIMER))
 
 
 def count_cores_of_this_process() -> int:
-    """The number of cores that this process may use; its share of them if other jobs compile at the same time."""
+    """Returns the number of cores that this process may use; its share of them if other jobs compile at the same
+    time."""
     share = os.environ.get(COMPILE_THREADS, "")
     return min(count_usable_cores(), int(share)) if share.isdecimal() and int(share) else count_usable_cores()
 
@@ -83,7 +85,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class WorkerAnswer(Generic[Answer]):
-    """What a worker measured, and how it failed: one of the two, or both if it failed half-way."""
+    """What a worker measured, or how it failed; both if it failed after a part of the work."""
 
     result: Answer | None
     failure: Failure | None
@@ -91,14 +93,14 @@ class WorkerAnswer(Generic[Answer]):
     time_s: float = 0.0  # seconds from the order of the job to the end of its process
 
     def phases_s(self, of_job: Mapping[str, float]) -> dict[str, float]:
-        """The seconds of each phase of the call, of which the job knows its own."""
+        """Returns the seconds of each phase of the call; ``of_job`` are the phases within the job."""
         ending_s = max(0.0, self.time_s - math.fsum(of_job.values()))
         return {"waiting for a worker": self.waited_s, **of_job, "ending": ending_s}
 
 
 @dataclass(frozen=True)
 class ImportedPackage:
-    """Whether the workers' interpreter can import a package: its version, or else the error and a known hint."""
+    """The result of the import of a package in the workers' interpreter: its version, or the error and a known hint."""
 
     version: str = ""
     error: str = ""
@@ -136,10 +138,10 @@ class WorkerPool:
         self._dismiss()
 
     def get_ready(self, *, beside_program: bool = False) -> None:
-        """Starts the worker that does the next calls in forks. Beside a program that is measured, and that needs all
-        of few cores, it starts none.
+        """Starts the worker that does the next calls in forks.
 
-        While it gets ready nothing is measured by this pool; when it is, it uses no core any more.
+        It is not started next to a program that is being measured and needs all of a few cores. This pool measures
+        nothing until the worker is ready; a ready worker uses no core.
         """
         if beside_program and count_cores_of_this_process() <= CORES_OF_THE_PROGRAM:
             return
@@ -158,12 +160,12 @@ class WorkerPool:
     def call(
         self, job: WorkerJob[Answer], *, name: str, log: Path, variables: Mapping[str, str] = NO_VARIABLES
     ) -> WorkerAnswer[Answer]:
-        """Has a worker do one job, in a separate process. Several threads may call at once.
+        """Lets a worker do one job in a separate process. Several threads may call at once.
 
         Args:
-            job: what it does.
-            name: names the job's files, unique in the run.
-            log: where the worker's output goes.
+            job: the job.
+            name: the name of the job's files, unique in the run.
+            log: the file for the worker's output.
             variables: further environment variables of the job.
         """
         job_file = self.folder / f"{name}.job.json"
@@ -178,7 +180,7 @@ class WorkerPool:
         return replace(answer, waited_s=waited_s, time_s=ended.time_s)
 
     def import_package(self, name: str, module: str = "") -> ImportedPackage:
-        """Imports a package in a separate process: one that is installed may not fit its torch.
+        """Imports a package in a separate process: an installed package may not fit the interpreter's torch.
 
         Args:
             name: the package.
@@ -201,7 +203,7 @@ class WorkerPool:
         return _SUM_RESULT in ended.tail()
 
     def _run(self, words: list[str], log: Path, variables: Mapping[str, str]) -> tuple[ProcessResult, float]:
-        """The end of a job's process, and the seconds until a worker was ready for it."""
+        """Returns the end of a job's process, and the seconds until a worker was ready for the job."""
         begin_s = time.monotonic()
         with self._lock:
             self._start_forking()
@@ -234,8 +236,11 @@ class WorkerPool:
 
 
 def make_worker_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which an interpreter finds this package, and nothing that it did not find before; nor does
-    what it starts find anything in the current folder."""
+    """Makes an environment in which an interpreter also finds this package, but nothing else that it did not find
+    before.
+
+    Processes that it starts find nothing in the current folder, either.
+    """
     path = join_paths(expose_package(folder), environment.get("PYTHONPATH"))
     return {**environment, "PYTHONPATH": path, **SAFE_PATH}
 
@@ -245,9 +250,9 @@ def default_python() -> str:
 
 
 def expose_package(folder: Path) -> str:
-    """A folder for ``PYTHONPATH`` that holds this package and nothing else.
+    """Makes a folder for ``PYTHONPATH`` that holds only this package.
 
-    Another interpreter must find the package without also finding the site-packages that it lies in.
+    Another interpreter must find the package, but not the other packages in the site-packages in which it lies.
     """
     path = folder / "path"
     link = path / "inductor_bench"
@@ -286,7 +291,7 @@ _HINTS = {
 }
 
 
-# A worker that stays: it takes one request after the other, and keeps what it has loaded.
+# A worker that keeps running: it takes one request after the other, and keeps loaded kernels.
 #
 # Requests and answers are lines of JSON on separate pipes, because models print.
 
@@ -309,7 +314,8 @@ class WorkerLostError(Exception):
 
 
 def explain_loss_at_start(lost: WorkerLostError, pool: WorkerPool) -> InductorBenchError:
-    """Why a worker gave no answer to its first question: its interpreter is no Python, or has no torch that works."""
+    """Explains why a worker gave no answer to its first question: its interpreter is no Python, or has no torch that
+    works."""
     said = find_last_error(lost.tail)
     if not said and not pool.is_python():
         return InductorBenchError(NOT_PYTHON.format(python=pool.python), ANOTHER_PYTHON, "no-python")
@@ -398,7 +404,7 @@ class WorkerSession:
                 raise self._lost("crashed") from None
 
     def collect(self) -> Any:
-        """Waits for the answer to the request that was posted; raises what :meth:`ask` does."""
+        """Waits for the answer to the posted request; raises the same errors as :meth:`ask`."""
         assert self._posted is not None, "nothing was asked"
         while self._answer is None:
             self._take_line(self._read_line())
@@ -418,7 +424,7 @@ class WorkerSession:
                     return self.left_s == 0
                 data = self._child.answers.read(1 << 16)
                 if not data:
-                    return True  # it is gone, which collect reports
+                    return True  # the worker is gone; ``collect`` reports this
                 self._buffer += data
             else:
                 self._take_line(self._read_line())
@@ -426,20 +432,20 @@ class WorkerSession:
 
     @property
     def left_s(self) -> float | None:
-        """What is left of the time for the answer; ``None`` if there is no limit."""
+        """Returns the seconds that are left for the answer; ``None`` if there is no limit."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked again."""
+        """Whether the worker can be asked again."""
         return self._open
 
     def fileno(self) -> int:
-        """Readable once there is something to collect, for ``select``."""
+        """Returns a descriptor for ``select`` that is readable as soon as there is something to collect."""
         return self._child.answers.fileno()
 
     def close(self) -> None:
-        """Lets the worker end, and ends it if it does not; at once if it is at work. May be called again."""
+        """Lets the worker end. A worker that does not end, or is at work, is killed. May be called again."""
         self._end(0.0 if self._is_at_work else CLOSE_S)
 
     def abort(self) -> None:
@@ -456,7 +462,7 @@ class WorkerSession:
                 self._child.end()
 
     def _take_line(self, line: dict[str, Any]) -> None:
-        """Keeps an answer, or a part of one, which starts the time limit anew."""
+        """Keeps an answer or a part of one. A part restarts the time limit."""
         if "part" in line:
             self.part = part = codec.decode(Begun, line["part"])
             self._restart_timeout()

@@ -32,7 +32,7 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class RecordedFacts:
-    """The facts of a kernel that its file records in ``RECORDED``, without those that only the harness needs."""
+    """The facts of a kernel that its file records in ``RECORDED``, except those that only the harness needs."""
 
     name: str = ""
     kernel_id: str = ""
@@ -85,7 +85,7 @@ class VariantChange:
     cudnn_benchmark: bool | None = None  # whether cuDNN searches for an algorithm
 
     def recorded(self) -> dict[str, Any]:
-        """The changed entries of the file's ``RECORDED``, by their keys."""
+        """Returns the changed entries of the file's ``RECORDED``, by their keys."""
         entries = {
             "config": self.config or None,
             "cpp": self.cpp or None,
@@ -278,7 +278,7 @@ class MakeReference(WorkerRequest[Reference]):
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """The times of one kernel by itself."""
+    """The times of one kernel, measured alone."""
 
     cold: tuple[float, ...]  # samples in seconds, with the kernel's data out of the caches
     warm: tuple[float, ...]  # samples in seconds, with the kernel's data in the caches
@@ -294,7 +294,7 @@ class KernelTimes:
 
 @dataclass(frozen=True)
 class Measure(WorkerRequest[KernelTimes]):
-    """Times a kernel by itself. With ``watch``, the GPU's clock is read during the measurement."""
+    """Times one kernel alone. With ``watch``, the GPU's clock is read during the measurement."""
 
     number: int
     watch: bool = False
@@ -302,7 +302,7 @@ class Measure(WorkerRequest[KernelTimes]):
 
 @dataclass(frozen=True)
 class Begun:
-    """A part of an answer that tells of a beginning."""
+    """A part of an answer that reports that something begins."""
 
     # the number of the kernel that begins in ``Prepare`` and ``Sample``, which names the one that crashed or hung;
     # ``None`` before the first one
@@ -417,7 +417,7 @@ class RunCase(WorkerRequest[None]):
 
 @dataclass(frozen=True)
 class RepeatCall(WorkerRequest[None]):
-    """Runs a kernel so many times, one after the other, and nothing else, for the clock of the one who asks."""
+    """Runs only a kernel, several times in a row, so that the process that asks can time this with its own clock."""
 
     number: int
     count: int
@@ -442,8 +442,8 @@ class Judged:
 class JudgeCase(WorkerRequest[Judged]):
     """Judges the memory that the edited kernel left behind in the prepared case.
 
-    With ``repeats`` it has to hold the same results, bit by bit, as in the last case that was judged, if those of the
-    original are the same.
+    With ``repeats`` the results have to be bit by bit those of the last judged case, if the original's results are also
+    the same in both cases.
     """
 
     number: int  # the original

@@ -1,4 +1,4 @@
-"""The messages between this tool and the user's program: what to observe, change or try in it, and what was found."""
+"""The messages between this tool and the user's program: what to observe, change or try in it, and the results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class CompileUse:
     frames: int | None = None  # the number of functions that reached Dynamo; ``None`` if it does not say
 
 
-# What objects of the program a process compiles.
+# Which objects of the program a process compiles.
 
 
 OBJECTS = ".objects.json"
@@ -102,7 +102,7 @@ OBJECTS = ".objects.json"
 
 @dataclass(frozen=True)
 class CompiledObject:
-    """The object whose code one compilation of Dynamo is of."""
+    """The object whose code Dynamo compiled in one compilation."""
 
     frame: int  # Dynamo's number of the frame
     compilation: int  # Dynamo's number of its compilation
@@ -127,7 +127,7 @@ class CompiledObjects:
 
 @dataclass(frozen=True)
 class ModeChange:
-    """The settings that a process puts in place of the program's own."""
+    """The settings with which a process replaces the program's own."""
 
     mode: str  # one of ``records.comparison.MODES``
     options: dict[str, str] = field(default_factory=dict)  # options of ``torch.compile`` by name, as text
@@ -152,7 +152,7 @@ class ModeReport:
     configs: str = ""  # a hash of the configs of all its Triton kernels that ran; empty without any
 
 
-# The configurations and edits that a program's processes put into their kernels, and what each process says of them.
+# The configurations and edits that a program's processes put into their kernels, and the report of each process.
 #
 # The parent writes :class:`Pins` into one file. Each process writes :class:`PinnedProcess` as ``<pid>.pins.json`` into
 # the folder of the capture.
@@ -192,12 +192,12 @@ class Pins:
 
     @property
     def words(self) -> str:
-        """What the pins are; see ``put_in_words``."""
+        """Returns what the pins are, in words; see ``put_in_words``."""
         return put_in_words(len(self.configs), len(self.edits))
 
     @property
     def need_gpu(self) -> bool:
-        """Whether some of the pins are for a GPU, and so for one version of Triton."""
+        """Whether some of the pins are for a GPU, and therefore for one version of Triton."""
         on_gpu = not all(pin.on_host for pin in self.library_pins)
         return bool(self.triton_pins) or on_gpu or any(edit.language == TRITON for edit in self.edits)
 
@@ -231,7 +231,7 @@ class PinnedProcess:
     refusal: str = ""
 
 
-# What a process found when it ran its steps with Inductor's and with the pinned configurations in turn.
+# The results of a process that ran its steps in turn with Inductor's and with the pinned configurations.
 
 
 SETTLING, CHECKING = "settling", "checking"
@@ -251,7 +251,7 @@ class ComparedStep:
 
 @dataclass(frozen=True)
 class ComparedOutputs:
-    """The outputs of one compiled graph with the pins against those without, for the same inputs."""
+    """The difference of the outputs of one compiled graph with and without the pins, for the same inputs."""
 
     path: str  # the path of the compiled module
     # the largest relative difference of a tensor: the norm of the difference divided by the tensor's
@@ -344,12 +344,13 @@ PROFILES = "INDUCTOR_BENCH_PROFILES"
 
 
 def request_text(request: BreakdownRequest) -> str:
-    """A request as the processes of the program get it in :data:`REQUEST`: without the program's own words."""
+    """Returns a request in the form in which the program's processes get it in :data:`REQUEST`: without the program's
+    words."""
     return json.dumps(codec.encode_sparse(replace(request, target="", arguments=(), others=())))
 
 
 def read_request() -> BreakdownRequest:
-    """The request of the run that observes this process."""
+    """Returns the request of the run that observes this process."""
     text = os.environ.get(REQUEST)
     return codec.decode(BreakdownRequest, json.loads(text)) if text else BreakdownRequest(samples=False)
 
@@ -371,7 +372,7 @@ INCOMPARABLE = 1e9
 
 @dataclass(frozen=True)
 class VariantSwitch:
-    """One change that is made from outside of the program.
+    """One change that is made from outside the program.
 
     What ``setting`` names depends on the kind:
 
@@ -426,7 +427,7 @@ class VariantSample:
 
 @dataclass(frozen=True)
 class CheckedCallable:
-    """The outputs and gradients of one compiled callable in one variant, against those of the original."""
+    """The comparison of the outputs and gradients of one compiled callable in one variant with the original's."""
 
     variant: int  # its number
     graph: str  # the name of the callable: Dynamo's number of the frame and compilation
@@ -454,7 +455,7 @@ class VariantState:
 
 @dataclass(frozen=True)
 class TriedVariants:
-    """What one process measured of the variants that it tried."""
+    """The measurements of one process of the variants that it tried."""
 
     pid: int
     device: str  # the type of the device

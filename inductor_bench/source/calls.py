@@ -71,7 +71,7 @@ class _Target:
 def read_calls(
     tree: ast.Module, lines: Sequence[str], kernels: Collection[str], choices: Mapping[str, tuple[str, ...]]
 ) -> tuple[CallSite, ...]:
-    """The calls of a parsed module.
+    """Returns the calls of a parsed module.
 
     Args:
         tree: the syntax tree of the module.
@@ -184,7 +184,10 @@ class _CallReader:
 
 
 def _find_last_reduction(statement: ast.AST, call: ast.Call) -> _Target | None:
-    """The target of a call that reduces a workspace to a buffer, whose name is in its handle; ``None`` for others."""
+    """Returns the target of a call that reduces a workspace to a buffer; ``None`` for other calls.
+
+    The handle of the call contains the buffer's name.
+    """
     method = call.func
     if not (isinstance(method, ast.Attribute) and method.attr in _LAST_METHODS and isinstance(statement, ast.Assign)):
         return None
@@ -198,7 +201,7 @@ def _find_last_reduction(statement: ast.AST, call: ast.Call) -> _Target | None:
 
 
 def find_entry(tree: ast.Module) -> ast.FunctionDef | None:
-    """The function that runs the module: ``Runner.call``, or ``call`` in a module without partitions."""
+    """Returns the function that runs the module: ``Runner.call``, or ``call`` in a module without partitions."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "call":
             return node
@@ -210,7 +213,7 @@ def find_entry(tree: ast.Module) -> ast.FunctionDef | None:
 
 
 def list_partition_names(tree: ast.Module) -> tuple[str, ...]:
-    """The functions that ``self.partitions`` holds, in order."""
+    """Returns the names of the functions in ``self.partitions``, in order."""
     for node in tree.body:
         value = node.value if isinstance(node, ast.Assign) else None
         if isinstance(value, ast.Call) and write_dotted_name(value.func) == ("Runner",):
@@ -235,7 +238,7 @@ def _walk_in_order(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def write_dotted_name(node: ast.expr) -> tuple[str, ...]:
-    """The parts of a dotted name; an empty tuple for any other expression."""
+    """Returns the parts of a dotted name; an empty tuple for any other expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -244,7 +247,7 @@ def write_dotted_name(node: ast.expr) -> tuple[str, ...]:
 
 
 def find_operator(path: tuple[str, ...]) -> str | None:
-    """The operator of a dotted name, for example ``aten.convolution``; ``None`` for views and other names."""
+    """Returns the operator of a dotted name, for example ``aten.convolution``; ``None`` for views and other names."""
     operator = _name_operator(path)
     return None if operator in _VIEWS else operator
 
@@ -300,7 +303,7 @@ class Definition:
 
 
 def read_definitions(tree: ast.Module, lines: Sequence[str], first_line: int = 0) -> tuple[Definition, ...]:
-    """The kernels of a parsed module in order.
+    """Returns the kernels of a parsed module in order.
 
     Args:
         tree: the syntax tree.
@@ -318,7 +321,7 @@ def read_definitions(tree: ast.Module, lines: Sequence[str], first_line: int = 0
 
 
 def read_multi_kernels(tree: ast.Module) -> dict[str, tuple[str, ...]]:
-    """The kernels of each multi-kernel, which chooses one of them at run time, by the multi-kernel's name."""
+    """Returns by name the kernels of each multi-kernel, which chooses one of them at run time."""
     choices = {}
     for name, method, call in _list_compilations(tree):
         if method in MULTI_KERNELS:
@@ -328,7 +331,7 @@ def read_multi_kernels(tree: ast.Module) -> dict[str, tuple[str, ...]]:
 
 
 def describe_kernel(definition: Definition, called_ops: Iterable[str]) -> KernelDefinition:
-    """The record of a kernel. ``called_ops`` are the ATen operators in the comments at its calls."""
+    """Makes the record of a kernel. ``called_ops`` are the ATen operators in the comments at its calls."""
     source, language = definition.source, definition.language
     category = _find_category(definition, {*definition.comment.aten_ops, *called_ops})
     flop = _FLOP.search(source) if category is Category.TEMPLATE else None
@@ -455,7 +458,7 @@ _NO_X_DIM = "no_x_dim"
 
 @dataclass(frozen=True)
 class KernelKey:
-    """What tells a Triton kernel from others in a process."""
+    """The values that distinguish a Triton kernel from others in a process."""
 
     key: str  # Inductor's key; kernels that differ only in the types of their arguments share it
     types: str  # the types of the parameters, see :func:`format_types`
@@ -468,17 +471,17 @@ class KernelKey:
 
 
 def lookup_key(size_hints: str, function: str) -> str:
-    """The key of a kernel, from ``str(size_hints)`` and the function's text from ``def`` on."""
+    """Returns the key of a kernel, from ``str(size_hints)`` and the function's text, which begins with ``def``."""
     return hashlib.sha256((size_hints + _NAME.sub("(", function.strip(), count=1)).encode()).hexdigest()
 
 
 def format_types(signature: dict[str, str]) -> str:
-    """The types of a kernel's parameters in one text, from ``triton_meta["signature"]``."""
+    """Returns the types of a kernel's parameters in one text, from ``triton_meta["signature"]``."""
     return ",".join(f"{name}:{kind}" for name, kind in sorted(signature.items()))
 
 
 def find_kernel_key(text: str) -> KernelKey | None:
-    """The key of the one kernel that a text defines, as in a standalone file; ``None`` if it defines none.
+    """Returns the key of the one kernel that a text defines, such as a standalone file; ``None`` if it defines none.
 
     Raises:
         InductorBenchError: the text does not parse.
@@ -493,7 +496,7 @@ def find_kernel_key(text: str) -> KernelKey | None:
 
 
 def _read_size_hints(decorator: ast.Call) -> dict[str, int] | None:
-    """The size hints as the heuristics of a kernel leave them; ``None`` if it has none."""
+    """Returns the size hints as the heuristics of a kernel leave them; ``None`` if it has none."""
     node = _read_argument(decorator, "size_hints")
     if not isinstance(node, ast.Dict):
         return None
@@ -506,7 +509,7 @@ def _is_set(node: ast.expr | None) -> bool:
 
 
 def _find_heuristic(function: ast.FunctionDef) -> ast.Call | None:
-    """The decorator of Inductor's launcher."""
+    """Returns the decorator of Inductor's launcher."""
     calls = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
     return next((call for call in calls if write_dotted_name(call.func)[:1] == ("triton_heuristics",)), None)
 
@@ -518,7 +521,7 @@ def _read_signature(decorator: ast.Call) -> dict[str, str]:
 
 
 def _read_item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
-    """The value of a key in a table among the decorator's arguments; ``None`` if it has none."""
+    """Returns the value of a key in a table among the decorator's arguments; ``None`` if the decorator has none."""
     meta = _read_argument(decorator, table)
     if isinstance(meta, ast.Dict):
         for key, value in zip(meta.keys, meta.values, strict=True):
@@ -532,7 +535,7 @@ def _read_argument(decorator: ast.Call, name: str) -> ast.expr | None:
 
 
 def _read_table(node: ast.expr, what: str) -> Any:
-    """The table that a node spells."""
+    """Returns the table that a node contains as literals."""
     try:
         return dict(ast.literal_eval(node))
     except (ValueError, TypeError) as error:

@@ -1,6 +1,6 @@
 """What torch's structured trace says of compilations: phases, compiled functions, graph breaks, skipped functions.
 
-Torch writes a begin and an end of each timed part of a compilation, one within the other (torch 2.9 to 2.15). Each
+Torch writes the begin and the end of each timed part of a compilation; parts are nested (torch 2.9 to 2.15). Each
 moment counts for the innermost part that belongs to a phase.
 """
 
@@ -76,8 +76,10 @@ class CompileClock:
         self._now_us = 0.0
 
     def take(self, event: Any, frame: Frame = ()) -> None:
-        """Takes one event of a frame's compilation as torch writes it; what is no begin or end of a timed part is
-        ignored."""
+        """Takes one event of a frame's compilation as torch writes it.
+
+        Other events than begins and ends of timed parts are ignored.
+        """
         match event:
             case {"name": str(name), "ts": int() | float() as now_us, "ph": "B" | "E" as side} if (
                 0 <= now_us < _LATEST_US
@@ -85,12 +87,12 @@ class CompileClock:
                 self._advance(float(now_us))
                 if (
                     frame[:2] in ((), (None, None)) and self._open
-                ):  # the work of another thread says nothing of its frame
+                ):  # the work of another thread says nothing about its frame
                     frame = self._open[-1][2]
                 if side == "B":
                     self._open.append((name, self._phase_of(name), frame))
                 elif any(name == opened for opened, *_ in self._open):
-                    while self._open.pop()[0] != name:  # an inner part that an exception ended without a word
+                    while self._open.pop()[0] != name:  # an inner part that an exception ended without an event
                         pass
 
     def _advance(self, now_us: float) -> None:
@@ -106,11 +108,11 @@ class CompileClock:
         return _PHASES.get(name, around)
 
     def phases(self) -> tuple[CompilePhase, ...]:
-        """The phases with their seconds, the longest first."""
+        """Returns the phases with their seconds, the longest first."""
         return _sum_phases(self._times_us.items())
 
     def phases_by_frame(self) -> dict[Frame, tuple[CompilePhase, ...]]:
-        """The phases of each compilation of a frame, with their seconds."""
+        """Returns the phases of each compilation of a frame, with their seconds."""
         frames = dict.fromkeys(frame for frame, _ in self._times_us)
         return {frame: _sum_phases(item for item in self._times_us.items() if item[0][0] == frame) for frame in frames}
 
@@ -134,7 +136,7 @@ class FrameCompilation:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The paths of all of its modules."""
+        """Returns the paths of all modules of the compilation."""
         return (*self.compiled, *self.cached)
 
 
@@ -168,7 +170,7 @@ class FunctionLog:
     sizes: dict[int, Sizes] = field(default_factory=dict)  # of each compilation, where another has other sizes
 
     def take_reasons(self, compilation: int, payload: str) -> None:
-        """Reads why a compilation was needed: the failed guard of each earlier one, the latest first."""
+        """Reads why a compilation was needed: the failed guard of each earlier compilation, the latest first."""
         self.function = replace(self.function, recompilations=self.function.recompilations + 1)
         for reason in _list_reasons(payload):
             size, earlier = _SIZE.search(reason), _EARLIER.match(reason)
@@ -189,7 +191,8 @@ class FunctionLog:
         )
 
     def size_words(self, compilation: int) -> str:
-        """What tells a compilation from the others of this function: ``7 rows``; empty if no size does."""
+        """Returns what distinguishes a compilation from the others of this function: ``7 rows``; empty if no size
+        does."""
         mine = self.sizes.get(compilation, {})
         for (name, index), size in mine.items():
             known = [one.get((name, index)) for one in self.sizes.values()]
@@ -199,14 +202,14 @@ class FunctionLog:
 
 
 def describe_size(name: str, index: int, size: int) -> str:
-    """One size in words: ``7 rows``, or ``x[1] = 16`` for another dimension than the first."""
+    """Returns one size in words: ``7 rows``, or ``x[1] = 16`` for another dimension than the first."""
     if index == 0:
         return "1 row" if size == 1 else f"{size} rows"
     return f"{name}[{index}] = {size}" if _PLAIN_NAME.fullmatch(name) else f"[{index}] = {size}"
 
 
 def join_functions(functions: Iterable[CompiledFunction]) -> tuple[CompiledFunction, ...]:
-    """The functions of several processes: of one place the one with the most recompilations."""
+    """Joins the functions of several processes: of those in one place, the one with the most recompilations is kept."""
     found: dict[str, CompiledFunction] = {}
     for one in functions:
         known = found.get(one.place)
@@ -232,7 +235,10 @@ def _list_reasons(payload: str) -> list[str]:
 
 
 def _read_dynamic(config: object) -> bool | None:
-    """What the program passed as ``dynamic``, as far as Dynamo's settings tell; ``None`` for nothing. (torch 2.13)"""
+    """Returns the program's argument ``dynamic``, as far as Dynamo's settings show it; ``None`` for nothing.
+
+    (torch 2.13)
+    """
     if not isinstance(config, str):
         return None
     try:
@@ -263,18 +269,18 @@ _ATTEMPT = re.compile(
 )
 _EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
 HINT = " Hint: "
-"""What stands before Dynamo's hint in a message on a graph break."""
+"""The text before Dynamo's hint in a message about a graph break."""
 
 _HINT = re.compile(r"^\s*Hint: (.+)$", re.MULTILINE)
 _OF_MANY_BREAKS = re.compile(
     r"Your code may result in an error|Dynamo has detected that|This is likely to be a Dynamo bug"
     r"|This graph break |It may be possible to write Dynamo tracing rules"
 )
-"""How hints begin that Dynamo gives for whole classes of graph breaks. They do not say what to change."""
+"""The beginnings of Dynamo's hints for whole classes of graph breaks. Such hints do not say what to change."""
 
 
 def read_source_line(stack: str) -> SourceLine | None:
-    """The innermost frame of a formatted stack outside torch; the last frame if all frames are torch's."""
+    """Returns the innermost frame outside torch in a formatted stack; the last frame if all frames are torch's."""
     frames = [_read_source_line(match) for match in _FRAME.finditer(stack)]
     if not frames:
         return None
@@ -282,7 +288,7 @@ def read_source_line(stack: str) -> SourceLine | None:
 
 
 def read_text_value(value: object) -> str:
-    """The text without NULs and lone surrogates; an empty text for a value of another type."""
+    """Returns the text without NULs and lone surrogates; an empty text for a value of another type."""
     return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
@@ -298,7 +304,8 @@ def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:
 
 
 def read_graph_break(text: str) -> str:
-    """Dynamo's message on a graph break as one line, ``file:line: reason``, and its first hint that says what to do."""
+    """Returns Dynamo's message about a graph break as one line, ``file:line: reason``, and its first hint that says
+    what to do."""
     place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
     user_part = text.partition("\nTraceback (most recent call last)")[0]
     frame = read_source_line(user_part)
@@ -318,7 +325,7 @@ def _hint(reason: str) -> str:
 
 
 def _find_kind_of_break(reason: str) -> tuple[str, str]:
-    """The first line of a reason, and its explanation, if it has one that says more."""
+    """Returns the first line of a reason, and its explanation, if that says more."""
     body = _ATTEMPT.sub("", reason.strip()).strip()
     first, found = body.partition("\n")[0].strip(), _EXPLANATION.search(body)
     explanation = found.group(1).strip() if found else ""
@@ -337,7 +344,7 @@ _BREAKS = ("Unsupported", "UserError", "SkipFrame")
 """Dynamo's exceptions for code that it does not compile. Others are errors, which a program may have suppressed."""
 
 _LONGEST_EXPLANATION = 110
-"""Characters of an explanation that is shown in place of the kind of the graph break."""
+"""The maximum length in characters of an explanation that is shown instead of the kind of the graph break."""
 
 
 @dataclass(frozen=True)
@@ -352,7 +359,9 @@ class SkippedFrame:
 
 
 def read_skipped_frame(metrics: Mapping[str, object], graph_break: str = "") -> SkippedFrame | None:
-    """The frame of Dynamo's metrics of one compilation; ``None`` if a graph was made. (torch 2.13; 2.9 read only)
+    """Returns the skipped frame in Dynamo's metrics of one compilation; ``None`` if a graph was made.
+
+    (torch 2.13; 2.9 read only)
 
     Args:
         metrics: the entry ``compilation_metrics``.
@@ -381,7 +390,7 @@ def read_skipped_frame(metrics: Mapping[str, object], graph_break: str = "") -> 
 
 
 def _read_explanation(text: str) -> tuple[str, str]:
-    """The place and the reason in Dynamo's message on a graph break; both are empty without a message."""
+    """Returns the place and the reason in Dynamo's message about a graph break; both are empty without a message."""
     place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
     return f"{place.group(1)}:{place.group(2)}" if place else "", reason.group(1) if reason else ""
 

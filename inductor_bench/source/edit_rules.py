@@ -1,4 +1,4 @@
-"""What an edit of a generated kernel may change, by its syntax: the body, and not what its caller relies on."""
+"""Checks by syntax that an edit of a generated kernel changes only its body, and not what its caller relies on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _REACHING |= {"breakpoint", "__import__", "__builtins__"}
 
 
 def strip_harness(source: str) -> str:
-    """A Triton kernel's source without Inductor's harness for its benchmark, and the imports that only that needs.
+    """Returns a Triton kernel's source without Inductor's benchmark harness, and without imports that only the harness
+    needs.
 
     Raises:
         InductorBenchError: the source does not parse.
@@ -52,11 +53,11 @@ def _uses(tree: ast.Module, name: str, but: Iterable[ast.stmt]) -> bool:
 
 
 def check_triton(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
-    """What is wrong with an edited Triton kernel; ``None`` if it may take the place of the original.
+    """Returns what is wrong with an edited Triton kernel; ``None`` if it may replace the original.
 
     Args:
         source: its text.
-        original: the text of the original; for a kernel that replaces calls, the text that it began with.
+        original: the text of the original; for a kernel that replaces calls, the text with which its file was written.
         required: the least number of parameters of a kernel that replaces calls; ``None`` for another kernel.
     """
     try:
@@ -95,7 +96,7 @@ def _check_triton(tree: ast.Module, original: ast.Module) -> None:
 
 
 def _check_launched(tree: ast.Module, original: ast.Module, required: int) -> None:
-    """Checks a kernel that replaces calls: the last function of the text that it began with."""
+    """Checks a kernel that replaces calls. It is the last function of the text with which its file was written."""
     known = _list_functions(original)[-1]
     kernel = next((each for each in _list_functions(tree) if each.name == known.name), None)
     if kernel is None:
@@ -119,7 +120,8 @@ def _check_parameters(given: list[str], known: list[str], required: int) -> None
 
 
 def list_parameters(language: str, source: str, name: str) -> list[str]:
-    """The parameters of a kernel that replaces calls: of the Triton function ``name``; in C++ their types."""
+    """Returns the parameters of a kernel that replaces calls: of the Triton function ``name``; in C++ only their
+    types."""
     if language == "cpp":
         return list(list_argument_types(remove_comments(source)))
     return [each.arg for node in _list_functions(parse(source)) if node.name == name for each in node.args.args]
@@ -141,10 +143,10 @@ class LaunchConstants:
 
 
 def launch_constants(tree: ast.Module) -> LaunchConstants:
-    """How the kernel of a text is launched.
+    """Returns how the kernel of a text is launched.
 
     Raises:
-        InductorBenchError: one is missing or cannot be; the message says which.
+        InductorBenchError: a constant is missing or invalid; the message says which.
     """
     found: dict[str, object] = {}
     for node in tree.body:
@@ -179,8 +181,9 @@ _LAUNCH = re.compile(r"\b(num_stages|num_warps)=(\d+)")
 
 
 def find_template_choice(source: str) -> tuple[str, ...]:
-    """What max-autotune chose for a Triton kernel from a template: ``BLOCK_M=128``, …, ``num_warps=4``, in the words
-    and the order of Inductor's description of a choice. Empty for other kernels.
+    """Returns what max-autotune chose for a Triton kernel from a template: ``BLOCK_M=128``, …, ``num_warps=4``.
+
+    The words and their order are those of Inductor's description of a choice. Empty for other kernels.
     """
     _, _, text = source.partition("@triton_heuristics.template(")
     found = (*sorted(set(_TILE.findall(text))), *sorted(_LAUNCH.findall(text.partition("\ndef ")[0])))
@@ -188,7 +191,7 @@ def find_template_choice(source: str) -> tuple[str, ...]:
 
 
 def _find_kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
-    """The function that Inductor launches."""
+    """Returns the function that Inductor launches."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _find_heuristics(node) is not None]
     if not functions:
         raise InductorBenchError(
@@ -274,7 +277,10 @@ def _is_constant(value: ast.expr) -> bool:
 
 
 def _check_names(tree: ast.Module, original: ast.Module) -> None:
-    """Refuses what reaches out of a kernel when its file is loaded; Triton itself refuses it in what it compiles."""
+    """Refuses names that reach outside of a kernel when its file is loaded.
+
+    In code that Triton compiles, Triton refuses them.
+    """
     allowed = {node.id for node in ast.walk(original) if isinstance(node, ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in _REACHING - allowed:
@@ -292,7 +298,7 @@ def _shorten_text(text: str) -> str:
     return first if len(first) <= 60 else f"{first[:60]}…"
 
 
-# C++: one function named ``kernel`` with the original's arguments, without what reaches out of it.
+# C++: one function named ``kernel`` with the original's arguments, without anything that reaches outside of it.
 
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"][^>\"\n]+[>\"])", re.MULTILINE)
@@ -325,7 +331,7 @@ _VARIABLE = re.compile(
 
 
 def check_cpp(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
-    """What is wrong with an edited C++ kernel; ``None`` if it may take the place of the original.
+    """Returns what is wrong with an edited C++ kernel; ``None`` if it may replace the original.
 
     The arguments are those of :func:`check_triton`.
     """
@@ -359,7 +365,7 @@ def _check_cpp(source: str, original: str, required: int | None) -> None:
 
 
 def _find_forbidden(text: str, original: str) -> Iterator[tuple[str, str]]:
-    """What is forbidden in the text and not in the original, each with the reason."""
+    """Returns what is forbidden and stands in the text but not in the original, each with the reason."""
     for why, pattern in _FORBIDDEN.items():
         known = {found.group() for found in re.finditer(pattern, original)}
         for found in re.finditer(pattern, _TEXT.sub('""', text)):
@@ -372,7 +378,7 @@ def _find_forbidden(text: str, original: str) -> Iterator[tuple[str, str]]:
 
 
 def _keep_top_level(text: str) -> str:
-    """The text without directives and without what stands in braces."""
+    """Returns the text without directives and without everything in braces."""
     text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
     while (inner := re.sub(r"\{[^{}]*\}", ";", text)) != text:
         text = inner
@@ -380,5 +386,5 @@ def _keep_top_level(text: str) -> str:
 
 
 def remove_comments(source: str) -> str:
-    """A C++ text without its comments, with joined lines."""
+    """Returns a C++ text without its comments, with continued lines joined."""
     return _COMMENT.sub(" ", source.replace("\\\n", ""))

@@ -1,8 +1,8 @@
-"""A kernel file that a person or a program edits: writes it, and reads the kernel out of it, as syntax only.
+"""A kernel file that a person or a program edits: writes it, and reads the kernel from it, only as syntax.
 
-The kernel stands between two marks. What follows them is for this tool: the original source, and what the kernel was
-made for. Nothing in the file is ever run as it stands: the source is put into a program in place of the original one,
-or into a file of ours that a worker checks.
+The kernel stands between two marks. The text after the marks is for this tool: the original source, and what the kernel
+was made for. The file itself is never run: the source is put into a program instead of the original source, or into a
+file of this tool that a worker checks.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ class KernelEdit:
 
     @cached_property
     def kernel_id(self) -> str:
-        """The id of the original kernel, which is the same in every program; for an edit that replaces calls, the id of
-        these calls."""
+        """Returns the id of the original kernel, which is the same in every program; if the edit replaces calls, that
+        of the calls."""
         return str(self.facts["kernel_id"]) if self.calls else compute_kernel_id(self.language, self.original_source)
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """For an edit that replaces calls: the id of each kernel that is called, or its operator; otherwise empty."""
+        """Returns, if the edit replaces calls, the id of each called kernel, or its operator; otherwise nothing."""
         return tuple(self.facts.get("replaces", {}).get("calls", ()))
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a kernel that replaces calls takes: the names of the arguments, in C++ their types."""
+        """Returns the arguments of a kernel that replaces calls: their names, in C++ their types."""
         return tuple(list_parameters(self.language, self.source, str(self.facts["replaces"].get("name", ""))))
 
     @property
     def changed(self) -> bool:
-        """Whether the source is another one than the original."""
+        """Whether the source differs from the original."""
         return self.source != self.original_source
 
     @property
@@ -86,7 +86,7 @@ class KernelEdit:
 
 
 def compute_kernel_id(language: str, source: str) -> str:
-    """The id of a kernel from its source, with or without a harness and marks for a profiler."""
+    """Computes the id of a kernel from its source, with or without a harness and profiler marks."""
     return compute_triton_kernel_id(source) if language == "triton" else compute_cpp_kernel_id(source)
 
 
@@ -96,7 +96,9 @@ def digest(text: str) -> str:
 
 
 def read_passed_form(language: str, source: str) -> str:
-    """The source of a kernel in the form of :attr:`KernelEdit.source`, from that in a module compiled for measurement.
+    """Returns the source of a kernel in the form of :attr:`KernelEdit.source`.
+
+    ``source`` comes from a module that was compiled for measurement.
 
     Raises:
         InductorBenchError: a Triton source does not parse.
@@ -105,7 +107,7 @@ def read_passed_form(language: str, source: str) -> str:
 
 
 def is_edit(text: str) -> bool:
-    """Whether a text is that of a file that :func:`edit_text` wrote."""
+    """Whether a text is that of a file by :func:`edit_text`."""
     return _IS_EDIT.search(text) is not None
 
 
@@ -113,11 +115,11 @@ def is_edit(text: str) -> bool:
 
 
 def edit_text(edit: KernelEdit, about: str) -> str:
-    """The whole text of a file to edit.
+    """Returns the whole text of a file to edit.
 
     Args:
         edit: the kernel; its ``path`` does not matter.
-        about: what a writer needs to know, as lines of text.
+        about: what the author of an edit needs to know, as lines of text.
     """
     facts = ast.literal_eval(write_assignment("_", dict(edit.facts)).partition(" = ")[2])  # as they will be read
     known = {
@@ -145,7 +147,7 @@ def _digest_of(facts: Mapping[str, Any], reference: str) -> str:
 
 
 def _read_reference(tree: ast.Module, after: int) -> str:
-    """The text of the function ``reference`` behind a line; empty if there is none."""
+    """Returns the text of the function ``reference`` after a line; empty if there is none."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.lineno > after]
     return next((ast.unparse(node) + "\n" for node in functions if node.name == "reference"), "")
 
@@ -154,7 +156,7 @@ def _read_reference(tree: ast.Module, after: int) -> str:
 
 
 def read_edit(path: Path) -> KernelEdit:
-    """The edited kernel of a file, which is read and not run.
+    """Returns the edited kernel of a file, which is read and not run.
 
     Raises:
         UsageError: the file cannot be read, is no such file, or its kernel cannot take the place of the original; the
@@ -221,7 +223,7 @@ def _read(path: Path) -> str:
 
 
 def _find_marks(path: Path, text: str) -> tuple[int, int]:
-    """The numbers of the lines with the two marks, from 1."""
+    """Returns the numbers of the lines with the two marks, from 1."""
     lines = text.split("\n")
     places = {mark: [number for number, line in enumerate(lines, 1) if line == mark] for mark in (BEGIN, END)}
     if not places[BEGIN] and not places[END]:
@@ -250,7 +252,7 @@ def _read_literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> A
 
 
 def _read_source(path: Path, tree: ast.Module, begin: int, end: int) -> tuple[str, int]:
-    """The C++ text between the marks, and its line in the file, as in :class:`KernelEdit`."""
+    """Returns the C++ text between the marks, and its line in the file, as in :class:`KernelEdit`."""
     inside = [node for node in tree.body if begin < node.lineno < end]
     found = _find_assignments(inside, _SOURCE)
     if len(found) != 1:

@@ -23,7 +23,7 @@ _STATEMENT = re.compile(r"^(?=[^\s)\]}#])", re.MULTILINE)
 """Matches the start of a line that may begin a top-level statement."""
 
 _MOST_ENDS = 64
-"""Number of ends that are tried for a statement before the whole text is parsed."""
+"""Maximum number of possible ends of a statement that are tried before the whole text is parsed."""
 
 _DIGITS = re.compile(r"\d{300}")
 _LARGEST = 2**63
@@ -32,7 +32,7 @@ _LEAVES = (ast.Name, ast.expr_context, ast.operator)
 
 
 def parse(text: str) -> ast.Module:
-    """The syntax tree of a Python text. Its numbers fit into 64 bits, its texts are Unicode, and its depth is limited.
+    """Returns the syntax tree of a Python text; its depth is limited, its numbers have 64 bits, its texts are Unicode.
 
     Raises:
         InductorBenchError: the text is not Python, or exceeds a limit; the message says which.
@@ -48,10 +48,10 @@ def parse(text: str) -> ast.Module:
 
 
 def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
-    """The first top-level statement that begins where a pattern matches; ``None`` if the pattern does not match.
+    """Returns the first top-level statement where a pattern matches; ``None`` if it matches nowhere.
 
-    It parses from there to the statement's end: a standalone file as a whole takes some thirty times as long. The line
-    numbers are those of the text.
+    It parses only from there to the statement's end, because a whole standalone file takes some thirty times as long.
+    The line numbers are those of the text.
 
     Raises:
         InductorBenchError: as :func:`parse`.
@@ -75,7 +75,7 @@ def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
 
 
 def _find_ends(text: str, begin: int) -> Iterator[int]:
-    """The places at which the statement that begins at ``begin`` may end."""
+    """Yields the places at which the statement that begins at ``begin`` may end."""
     yield from (found.start() for found in _STATEMENT.finditer(text, begin + 1))
     yield len(text)
 
@@ -130,7 +130,7 @@ _VIEWS = ("permute", "view", "reshape", "_unsafe_view", "expand", "squeeze", "un
 
 @dataclass(frozen=True)
 class Comment:
-    """The statements of a block of comment lines; the last one of each kind counts, and all handles.
+    """The facts in a block of comment lines: the last one of each kind, and all handles.
 
     ``padded_sides`` are as in :class:`~inductor_bench.records.code.KernelDefinition`.
     """
@@ -142,7 +142,7 @@ class Comment:
     padded_sides: tuple[tuple[int, int], ...] = ()
 
     def handle_of(self, name: str) -> str | None:
-        """The provenance handle (``name:index``) of a name."""
+        """Returns the provenance handle (``name:index``) of a name."""
         return next((one for one in reversed(self.handles) if one.rpartition(":")[0] == name), None)
 
 
@@ -167,7 +167,7 @@ def read_comment(lines: Iterable[str]) -> Comment:
 
 
 def _find_padded_sides(fragment: Sequence[re.Match[str]]) -> tuple[tuple[int, int], ...]:
-    """The sides before and after padding, of a kernel whose graph fragment holds nothing but Inductor's padding."""
+    """Returns the sides before and after padding, if a graph fragment holds only Inductor's padding."""
     given = {node.group(1) for node in fragment if node.group(3) == "PlaceHolder"}
     sides: dict[tuple[int, int], None] = {}
     for node in fragment:
@@ -186,7 +186,7 @@ def _find_padded_sides(fragment: Sequence[re.Match[str]]) -> tuple[tuple[int, in
 
 
 def _name_operator(target: str) -> str:
-    """The operator of a node's target: ``permute`` of ``torch.ops.aten.permute.default``."""
+    """Returns the operator of a node's target: ``permute`` for ``torch.ops.aten.permute.default``."""
     return target.split(".")[-2] if "." in target else target
 
 
@@ -220,10 +220,7 @@ _LENGTH = 16
 
 
 def compute_triton_kernel_id(source: str) -> str:
-    """The id of a Triton kernel, from its source in the compiled module or in its own file.
-
-    Source that Inductor did not write has an id of its text.
-    """
+    """Computes the id of a Triton kernel, from its source in the module or in a file; else that of its text."""
     parts = _split_source(source)
     if parts is None:
         return _digest(("text", _remove_comments_and_space(source)))
@@ -231,12 +228,12 @@ def compute_triton_kernel_id(source: str) -> str:
 
 
 def compute_module_id(text: str) -> str:
-    """The id of a compiled module, from its text without comments and without the number of its device."""
+    """Computes the id of a compiled module, from its text without comments and without the number of its device."""
     return _digest(("module", _remove_comments_and_space(_DEVICE_NUMBER.sub(r"\1\2", text))))
 
 
 def compute_cpp_kernel_id(source: str) -> str:
-    """The id of a C++ kernel: of its source without includes, profiler marks, comments and the kernel's name."""
+    """Computes the id of a C++ kernel: of its source without includes, marks, comments and its name."""
     return _digest(("cpp", _normalise_cpp(source)))
 
 
@@ -246,10 +243,10 @@ def remove_profiler_marks(source: str) -> str:
 
 
 def compute_family_id(language: str, source: str, name: str) -> str:
-    """The id that kernels of one structure with different sizes share.
+    """Computes the id that kernels of one structure with different sizes share.
 
-    It is a hash of the code with every whole number replaced (also the count of a mean), without size hints and
-    alignment.
+    It is a hash of the code without size hints and alignment, and with a placeholder for every whole number (also for
+    the count of a mean).
     """
     if language == "triton" and (parts := _split_source(source)) is not None:
         types = [fact for fact in parts[0][1:] if fact.startswith("signature=")]
@@ -260,23 +257,24 @@ def compute_family_id(language: str, source: str, name: str) -> str:
 
 
 def remove_sizes(text: str) -> str:
-    """The text with every whole number replaced by ``N``; numbers within names stay."""
+    """Returns the text with ``N`` for every whole number; numbers within names stay."""
     return _SIZE.sub("N", text)
 
 
 def compute_operator_id(operator: str, arguments_text: str) -> str:
-    """The id of a library call: of the operator and its arguments as text (shapes, strides and types)."""
+    """Computes the id of a library call: of the operator and its arguments as text (shapes, strides and types)."""
     return _digest(("operator", operator, " ".join(arguments_text.split())))
 
 
 def launch_key(launch: Launch) -> Hashable:
-    """A key that is equal for the same launch in two runs of a module: all fields but the values and the counts."""
+    """Returns a key that is equal for the same launch in two runs of a module: all fields but the values and the
+    counts."""
     layout = tuple((storage.size_bytes, storage.dtype, storage.device) for storage in launch.storages)
     return launch.kernel, launch.operator, launch.arguments, tuple(launch.keywords.items()), layout
 
 
 def compute_text_kernel_id(language: str, source: str, name: str) -> str:
-    """The id of a kernel in any other language: of its text without the kernel's name."""
+    """Computes the id of a kernel in any other language: of its text without the kernel's name."""
     return _digest((language, _remove_comments_and_space(_remove_names(source, name))))
 
 
@@ -336,7 +334,7 @@ def _list_entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
 
 
 def _read_grid(grid: ast.expr) -> list[str]:
-    """The grid of a launch by configuration, without the copies in other languages."""
+    """Returns the grid of a launch by configuration, without the copies in other languages."""
     return [ast.unparse(value) for key, value in _list_entries(grid) if key in ("config", "python")]
 
 
@@ -349,7 +347,7 @@ def _list_divisible_arguments(configs: ast.expr) -> list[str]:
 
 
 def _normalise_jit_function(source: str, decorator: int, function: re.Match[str]) -> str:
-    """The text of the helpers and the kernel without imports, decorator and harness, and with a neutral name."""
+    """Returns the text of helpers and kernel without imports, decorator and harness, and with a neutral name."""
     helpers = source.find("@triton.jit", 0, decorator)
     harness = _HARNESS.search(source, function.end())
     text = source[helpers:decorator] if helpers >= 0 else ""
@@ -389,7 +387,7 @@ _EXTERN_C = re.compile(r'extern "C"\s+[\w\s]*?\bvoid\s+(\w+)\(')
 
 
 def read_threads(sources: Iterable[str]) -> int | None:
-    """The fixed number of OpenMP threads of the kernels; ``None`` if any number works.
+    """Returns the fixed number of OpenMP threads of the kernels; ``None`` if any number works.
 
     It is also the size of arrays with an element per thread. Arrays with an element per vector lane have similar names.
     """
@@ -402,7 +400,7 @@ def read_threads(sources: Iterable[str]) -> int | None:
 
 
 def read_vector_lanes(sources: Iterable[str]) -> int | None:
-    """The number of float32 values in one vector step; ``None`` if no kernel is vectorised."""
+    """Returns the number of float32 values in one vector step; ``None`` if no kernel is vectorised."""
     vectorised = [text for text in sources if "at::vec::Vectorized<" in text]
     wide = {"full": set[int](), "half": set[int]()}
     for text in vectorised:
@@ -424,7 +422,7 @@ def has_profile_mark(text: str) -> bool:
 
 
 def wants_positive(operator: str, source: str) -> bool:
-    """Whether a call takes roots, logarithms or powers, which are NaN for negative numbers.
+    """Whether a call takes roots, logarithms or powers, which give NaN for negative numbers.
 
     Args:
         operator: the overload of a library call, such as ``aten.pow.Tensor_Scalar``; empty for a generated kernel.
@@ -434,7 +432,7 @@ def wants_positive(operator: str, source: str) -> bool:
 
 
 def find_cpp_functions(text: str) -> Iterator[tuple[str, str, int]]:
-    """Name, source and offset of each function with C linkage that ``text`` defines, without prototypes."""
+    """Yields name, source and offset of each function with C linkage that ``text`` defines, without prototypes."""
     for match in _EXTERN_C.finditer(text):
         brace, semicolon = text.find("{", match.end()), text.find(";", match.end())
         if brace < 0 or 0 <= semicolon < brace:
@@ -471,7 +469,7 @@ class Buffer:
 
 
 def list_cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
-    """The pointers of a C++ kernel in order; ``None`` if its entry function is not found."""
+    """Returns the pointers of a C++ kernel in order; ``None`` if its entry function is not found."""
     match = CPP_SIGNATURE.search(source)
     if match is None:
         return None
@@ -486,7 +484,7 @@ def list_cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
 
 
 def get_triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source: str | None) -> tuple[Buffer, ...]:
-    """The pointers of a Triton kernel in order.
+    """Returns the pointers of a Triton kernel in order.
 
     Args:
         signature: Triton's type by parameter, for example ``*fp32``.
@@ -512,10 +510,10 @@ def get_triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], so
 
 
 def find_stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str] | None:
-    """The pointer parameters through which the kernel in a Triton source may store.
+    """Returns the pointer parameters through which the kernel in a Triton source may store.
 
-    The kernel is the function with all of ``parameters``. A pointer argument of a function outside the text counts as
-    stored through. ``None`` if the source cannot be read or holds no such function.
+    The kernel is the function with all of ``parameters``. If a pointer is passed to a function outside the text, this
+    counts as a store. ``None`` if the source cannot be read or holds no such function.
     """
     try:
         tree = parse(source)
@@ -581,7 +579,7 @@ class _Stores:
 
 
 def _find_root(node: ast.expr) -> str | None:
-    """The first name of a dotted expression."""
+    """Returns the first name of a dotted expression."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
@@ -592,7 +590,7 @@ def _walk_with_origins(nodes: list[ast.expr], origins: Mapping[str, frozenset[st
 
 
 def _find_origins(node: ast.AST, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The parameters from which an expression is computed, without those behind a load from memory."""
+    """Returns the parameters from which an expression is computed, except those that only decide what a load reads."""
     if isinstance(node, ast.Name):
         return origins.get(node.id, frozenset())
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "load" in node.func.attr:

@@ -1,4 +1,4 @@
-"""Makes what tells which result of an edited kernel is exact.
+"""Makes references for the exact result of an edited kernel.
 
 For Triton this is plain PyTorch of the graph that Inductor writes as comments above a kernel. For C++ it is a kernel
 that computes in float64.
@@ -38,7 +38,7 @@ class _Node:
 
 
 def find_fragment_above(lines: Sequence[str], line: int) -> tuple[str, ...]:
-    """The lines of the graph fragment in the comment above a definition.
+    """Returns the lines of the graph fragment in the comment above a definition.
 
     Args:
         lines: the lines of the module.
@@ -64,10 +64,10 @@ class Parameter:
 
 
 def write_reference(fragment: Sequence[str], parameters: Sequence[Parameter]) -> str:
-    """The text of a function ``reference`` that computes the same as a kernel; empty if it cannot be made.
+    """Writes the text of a function ``reference`` that computes the same as a kernel; empty if that is impossible.
 
-    An input has the name of the variable that is passed, or comes in the order of the parameters. Whether that is so is
-    seen from what it computes.
+    An input has the name of the variable that is passed, or comes in the order of the parameters. Whether this is right
+    shows only in the results.
 
     Args:
         fragment: the lines of :func:`find_fragment_above`.
@@ -108,7 +108,7 @@ def write_reference(fragment: Sequence[str], parameters: Sequence[Parameter]) ->
 
 
 def _add_items(nodes: Sequence[_Node], returned: str, passed: Collection[str]) -> Iterator[_Node]:
-    """The nodes, with the items of variances and means, which Inductor leaves out."""
+    """Returns the nodes, with the items of variances and means, which Inductor leaves out."""
     names = {name for node in nodes for name in (node.name, *_VALUE.findall(node.arguments))} | set(
         _VALUE.findall(returned)
     )
@@ -128,7 +128,7 @@ def _number(item: str) -> int:
 
 
 def _match_inputs(inputs: Sequence[_Node], parameters: Sequence[Parameter]) -> list[str] | None:
-    """The parameter of each input; ``None`` if one has none."""
+    """Returns the parameter of each input; ``None`` if one input has none."""
     by_variable = {parameter.variable: parameter.name for parameter in parameters if parameter.variable}
     found = [by_variable.get(node.target, "") for node in inputs]
     left = [parameter for parameter in parameters if parameter.is_read and parameter.name not in found]
@@ -144,7 +144,7 @@ def _match_inputs(inputs: Sequence[_Node], parameters: Sequence[Parameter]) -> l
 
 
 def convert_to_float64(reference: str) -> str:
-    """A reference with float64 in place of narrower types."""
+    """Returns a reference with float64 instead of narrower types."""
     return _FLOATS.sub("torch.float64", reference)
 
 
@@ -173,7 +173,7 @@ def _write_arguments(node: _Node) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between the commas that stand in no brackets."""
+    """Returns the parts between the commas that stand in no brackets."""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
@@ -192,7 +192,7 @@ def _make_name_safe(name: str) -> str:
 
 
 def _is_complete(text: str, known: set[str]) -> bool:
-    """Whether the text is Python that uses nothing but torch and what it has computed."""
+    """Whether the text is Python that uses only torch and names that it has computed."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -210,8 +210,9 @@ _FLOAT = re.compile(r"\bfloat\b")
 
 
 def widen_source(source: str) -> str:
-    """The text of a C++ kernel with float64 in place of float32: two vectors in place of one. Empty for a kernel with
-    narrower types. The text need not compile.
+    """Returns the text of a C++ kernel with float64 instead of float32: two vectors instead of one.
+
+    Empty for a kernel with narrower types. It is possible that the text does not compile.
     """
     if _NARROW.search(source):
         return ""
@@ -223,7 +224,7 @@ def widen_source(source: str) -> str:
 
 
 def widen_launch(launch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An encoded launch with float64 in place of float32."""
+    """Returns an encoded launch with float64 instead of float32."""
     return {
         **launch,
         "storages": [_widened(storage, "size_bytes") for storage in launch["storages"]],

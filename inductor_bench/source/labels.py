@@ -34,13 +34,13 @@ class _Mark:
     rank: int | None
     # the program's name of the module that was compiled; empty if it is unknown, or for another function
     object: str
-    sizes: str  # what tells its graph from others of the same function, in words; empty if no size does
+    sizes: str  # what distinguishes its graph from others of the same function, in words; empty if no size does
     pair: Hashable  # the same for the forward and the backward of one graph
     frame: Hashable  # includes the role, because an inference graph is no recompilation of a training graph
     frame_compile_id: int | None
 
     def words(self, number: int) -> str:
-        """The name with the role of a training graph, or only the role, with a number from 2 on."""
+        """Returns the name with the role of a training graph, or only the role, with a number from 2 on."""
         suffix = f"-{number}" if number > 1 else ""
         if not self.name:
             return self.role + suffix
@@ -51,23 +51,21 @@ class _Mark:
 
     @property
     def family(self) -> Hashable:
-        """A name that graphs share which only their numbers tell apart."""
+        """Returns a name that is shared by graphs that only numbers distinguish."""
         return (self.rank, self.name, "training") if self.role in _TRAINING else (self.rank, self.words(1))
 
 
 def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[ModuleLabel, ...]:
-    """The labels of modules.
+    """Returns the labels of modules.
 
     A label is the name of the compiled function, such as ``step`` or ``Block.forward``, and in training also the role:
-    ``Block.forward · backward``. Modules of the program whose function is the same have their own names instead, as
-    the program calls them: ``D · backward``, ``unet.down_blocks.1``. It is only the role (``forward``, ``backward``,
-    ``inference``, or ``graph`` for a module without a mark) if the name is unknown, and if all modules are forwards and
-    backwards of one function.
-
-    Graphs of one function that differ in a size have it in their label: ``forward (7 rows)``. A label ends in
-    ``(dynamic)`` if sizes are symbols. Labels that are still the same are numbered from the second one on, so that
-    ``backward-2`` is the backward of ``forward-2``, and end in ``(recompile)`` if the frame was compiled before in that
-    role. A label begins with the rank if there are several ranks.
+    ``Block.forward · backward``. Modules of the program whose function is the same have their own names instead, as the
+    program calls them: ``D · backward``, ``unet.down_blocks.1``. The label is only the role (``forward``, ``backward``,
+    ``inference``, or ``graph`` for a module without a mark) in two cases: if the name is unknown, and if all modules
+    are forwards and backwards of one function. Graphs of one function that differ in a size have it in their label:
+    ``forward (7 rows)``. A label ends in ``(dynamic)`` if sizes are symbols. Labels that are still equal are numbered
+    from the second one on, so that ``backward-2`` is the backward of ``forward-2``, and end in ``(recompile)`` if the
+    frame was compiled before in that role. A label begins with the rank if there are several ranks.
 
     Args:
         modules: text and entry in the structured trace of each module, in the order of compilation.
@@ -107,7 +105,7 @@ def _mark(text: str, code: CapturedCode | None) -> _Mark:
 
 
 def _add_object_names(marks: list[_Mark]) -> list[_Mark]:
-    """The marks, with the names of their modules if one function was compiled for several of them."""
+    """Returns the marks. If one function was compiled for several modules, their names are added."""
     objects: dict[Hashable, set[str]] = defaultdict(set)
     for mark in marks:
         objects[mark.rank, mark.name].add(mark.object)
@@ -116,7 +114,7 @@ def _add_object_names(marks: list[_Mark]) -> list[_Mark]:
 
 
 def _add_sizes(marks: Sequence[_Mark]) -> set[Hashable]:
-    """The families of several graphs each of which has another size, or symbols for sizes."""
+    """Returns the families whose graphs each have another size, or symbols for sizes."""
     families: dict[tuple[Hashable, str], list[_Mark]] = defaultdict(list)
     for mark in marks:
         families[mark.family, mark.role].append(mark)
@@ -183,9 +181,9 @@ def _make_slug(label: str, named: bool) -> str:
 
 
 def group_ranks(texts: Mapping[str, str], ranks: Mapping[str, Sequence[int | None]]) -> tuple[tuple[str, ...], ...]:
-    """The modules by their paths, those that are the same on different ranks together, the lowest rank's first.
+    """Groups the modules, by path, that are equal on different ranks; the lowest rank's comes first.
 
-    Modules that one rank loaded stay apart, also those that differ only in the number of their device.
+    Modules that one rank loaded stay apart, even if they differ only in the number of their device.
 
     Args:
         texts: the text of each module.

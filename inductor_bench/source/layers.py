@@ -23,8 +23,8 @@ _ROOT = re.compile(r"[LG]\['([^']+)'\]|([A-Za-z_]\w*)")
 _STEP = re.compile(r"\.([A-Za-z_]\w*|\d+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+)\]")
 _GETATTR = re.compile(r"getattr\(([^()]+), ['\"]([^'\"]+)['\"]\)")
 _FUSED = re.compile(r"triton_(poi|red|per|for|spl)_|cpp_fused_|(\w+_)?buf\d")
-"""Names of generated kernels that are not from a template, and of buffers with their partial sums. They compute a
-matrix product only if Inductor writes it as a sum."""
+"""Names of generated kernels that are not from a template, and of buffers with their partial sums. Such a kernel
+computes a matrix product only if Inductor writes the product as a sum."""
 
 _CALL_NUMBER = re.compile(r"@\d+$")
 _WRAPPERS = frozenset({"_modules", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
@@ -42,7 +42,8 @@ class ModulePath(NamedTuple):
 
 
 def read_path(text: str) -> ModulePath:
-    """The path of a module as torch writes it, such as ``L['self'].layers.3.mlp``, in the spelling of any version."""
+    """Reads the path of a module as torch writes it, such as ``L['self'].layers.3.mlp``, in the spelling of any
+    version."""
     text = _CALL_NUMBER.sub("", text)
     while found := _GETATTR.search(text):
         text = f"{text[: found.start()]}{found[1]}['{found[2]}']{text[found.end() :]}"
@@ -63,7 +64,7 @@ class _Roots:
 
     def layer(self, path: ModulePath) -> str:
         name = path.variable
-        if self.compiled and name == "args" and path.names[:1] == ("0",):  # a decorator's ``*args``, with the object
+        if self.compiled and name == "args" and path.names[:1] == ("0",):  # ``*args`` of a decorator hold the object
             return ".".join((self.compiled, *path.names[1:]))
         if name not in self.bare:
             name = self.compiled or name
@@ -73,7 +74,7 @@ class _Roots:
 
 
 def read_layers(note: object, handles: Collection[str], compiled: str) -> LayerMap:
-    """The modules of a compiled module's kernels; empty for what is no note.
+    """Returns the modules of a compiled module's kernels; empty if the note is invalid.
 
     Args:
         note: the decoded note.
@@ -111,10 +112,10 @@ def _read(note: Mapping[str, Any], handles: Collection[str], compiled: str) -> L
 
 
 def _find_products(calls: Mapping[str, Sequence[str]], nodes: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """The call that computes each node with FLOPs.
+    """Returns the call that computes each node with FLOPs.
 
-    Others that have the node only prepare or finish it: they add a bias, or convert an input. A node that no library
-    call and no template has is computed by the first generated kernel with it.
+    Other calls with the node only prepare or finish it: they add a bias, or convert an input. If no library call and no
+    template has the node, the first generated kernel with it computes it.
     """
     found: dict[str, str] = {}
     for handle in sorted(calls, key=lambda one: _FUSED.match(one) is not None):
@@ -125,7 +126,7 @@ def _find_products(calls: Mapping[str, Sequence[str]], nodes: Mapping[str, Seque
 
 
 def _divide_among_nodes(nodes: Sequence[Sequence[Any]], layers: Sequence[str], outside: str) -> tuple[LayerShare, ...]:
-    """What part of a kernel's call is whose. ``outside`` is the layer of nodes that no module made."""
+    """Divides a kernel's call among its layers. ``outside`` is the layer of nodes that no module made."""
     weights = divide_call([(int(elements), float(flops)) for *_, elements, flops in nodes])
     sums: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
     for (module, direction, line, _, flops), weight in zip(nodes, weights, strict=True):
@@ -139,10 +140,10 @@ def _divide_among_nodes(nodes: Sequence[Sequence[Any]], layers: Sequence[str], o
 
 
 def divide_call(nodes: Iterable[tuple[int, float]]) -> list[float]:
-    """The share of each node in the time of a kernel that computes several; the shares add up to 1.
+    """Returns the share of each node in the time of a kernel that computes several nodes; the shares add up to 1.
 
-    Matrix products take the whole time, by their FLOPs: what is fused to them costs little. Other nodes count by the
-    elements that they read or write, whichever are more; if no node has any, all alike.
+    Matrix products take the whole time, by their FLOPs: operations that are fused to them cost little. Other nodes
+    count by the elements that they read or write, whichever are more; if no node has any, all have equal shares.
 
     Args:
         nodes: the elements and the FLOPs of each node; views have 0 elements.

@@ -128,14 +128,15 @@ def _read_operator(function: str, line: str, comment: Comment) -> str | None:
 
 
 def find_autotuning_blocks(tree: ast.Module) -> Iterator[ast.Module]:
-    """The blocks of Python code before a C++ wrapper that launch each Triton kernel once to tune it."""
+    """Yields the blocks of Python code before a C++ wrapper that launch each Triton kernel once to tune it."""
     for one in _list_strings(tree):
         if one.text.lstrip().startswith(_AUTOTUNING) and (block := _parse_block(one)[0]) is not None:
             yield block
 
 
 def _parse_block(block: _Text) -> tuple[ast.Module | None, str, int]:
-    """The code below the heading as a tree (``None`` if it does not parse), as text, and the lines before it."""
+    """Returns the code below the heading as a tree (``None`` if it does not parse), as text, and the lines before
+    it."""
     heading, _, code = block.text.partition("\n")
     lines_before = 1
     if not heading.strip():
@@ -204,7 +205,7 @@ class ModuleHeader:
 
 
 def read_header(text: str) -> ModuleHeader:
-    """The facts about the module as a whole. Any text has them."""
+    """Returns the facts about the module as a whole. They can be read from any text."""
     aot = _AOT_ID.search(text)
     unbacked = _UNBACKED.search(text) is not None
     return ModuleHeader(
@@ -232,7 +233,8 @@ def _find_device(text: str) -> str:
 
 
 def find_undefined(tree: ast.Module) -> tuple[tuple[str, int], ...]:
-    """The names that the module calls, as ``name(...)`` or ``name.run(...)``, but never defines, with their counts."""
+    """Returns the names that the module calls, as ``name(...)`` or ``name.run(...)``, but never defines, with their
+    counts."""
     known = set(dir(builtins))
     called: Counter[str] = Counter()
     for node in ast.walk(tree):
@@ -264,7 +266,7 @@ _HARNESSES = ("get_args", "benchmark_compiled_module")
 
 
 def read_inputs(tree: ast.Module) -> tuple[ModuleInput, ...]:
-    """The arguments in order, without the module's constants; empty if the module has no harness."""
+    """Returns the arguments in order, without the module's constants; empty if the module has no harness."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for name in _HARNESSES:
         if name in functions and (order := _order(functions[name])):
@@ -340,7 +342,7 @@ _INDUCTOR = re.compile(r"\bAsyncCompile\(\)|\bCppWrapperCodeCache\b|^ +args\.cle
 
 @functools.lru_cache(maxsize=64)  # a program's modules are read in turn by several stages, each of which reads all
 def read_module(text: str) -> ModuleSource:
-    """The facts that the text of a compiled module holds. The last 64 results are cached: one takes up to a second.
+    """Returns the facts in the text of a compiled module. The last 64 results are cached: one takes up to a second.
 
     Raises:
         InductorBenchError: the text is not a compiled module; the message says what it is, if that is known.

@@ -56,7 +56,7 @@ class StandaloneHeader:
 
 
 def describe_facts(header: StandaloneHeader) -> dict[str, Any]:
-    """The facts of ``RECORDED`` that files in every language have."""
+    """Returns the facts of ``RECORDED`` that files in every language have."""
     return {
         "name": header.name,
         "kernel_id": header.kernel_id,
@@ -72,7 +72,7 @@ def describe_facts(header: StandaloneHeader) -> dict[str, Any]:
 
 
 def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[str, str]] = ()) -> str:
-    """The docstring of the file as source text: the kernel, its origin, and the command line of the file.
+    """Writes the docstring of the file as source text: the kernel, its origin, and the command line of the file.
 
     ``more`` are further options of files of this kind, with their descriptions.
     """
@@ -96,7 +96,7 @@ def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[
 
 
 def write_docstring(text: str) -> str:
-    """The source text of a docstring, which no text can end early."""
+    """Writes the source text of a docstring. No text can end it early."""
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{escaped}\n"""\n'
 
@@ -136,23 +136,23 @@ def _describe_tensor(view: TensorView) -> str:
 
 
 def plain(text: str) -> str:
-    """The text as one line, with escapes for characters that cannot be printed."""
+    """Returns the text as one line, with escapes for characters that cannot be printed."""
     words = " ".join(text.split())
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)
 
 
 def _fold_line(line: str, indent: int) -> str:
-    """The line wrapped into at most ``_MOST_LINES`` lines."""
+    """Returns the line wrapped into at most ``_MOST_LINES`` lines."""
     return textwrap.fill(line, _LINE, subsequent_indent=" " * indent, max_lines=_MOST_LINES, placeholder=" ...")
 
 
 def write_recorded_facts(facts: dict[str, Any]) -> str:
-    """The statement ``RECORDED = {...}`` with a Python literal, one line per fact, storage and argument."""
+    """Writes the statement ``RECORDED = {...}`` with a Python literal, one line per fact, storage and argument."""
     return write_assignment("RECORDED", facts)
 
 
 def write_assignment(name: str, facts: dict[str, Any]) -> str:
-    """The statement ``NAME = {...}`` with a Python literal, one line per fact, storage and argument."""
+    """Writes the statement ``NAME = {...}`` with a Python literal, one line per fact, storage and argument."""
     return f"{name} = {_write_literal(facts, 0)}\n"
 
 
@@ -264,13 +264,16 @@ HARNESS_END = "# The end of the harness.\n"
 
 
 def frame_harness(*names: str) -> str:
-    """The text of harness modules, between lines by which a process finds it that has it compiled already."""
+    """Returns the text of harness modules between two marker lines.
+
+    A process that has compiled the harness finds it by them.
+    """
     return f"{HARNESS_TITLE}\n{write_harness(*names)}\n\n{HARNESS_END}"
 
 
 @functools.cache
 def write_harness(*names: str) -> str:
-    """The text of harness modules one after another, with their imports at the top.
+    """Returns the text of harness modules one after another, with their imports at the top.
 
     Raises:
         ValueError: two modules define the same name.
@@ -295,7 +298,7 @@ def write_harness(*names: str) -> str:
 
 
 def _split_imports(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
-    """The imports at the top level, and the text without these imports and without the module's docstring."""
+    """Returns the imports at the top level, and the text without these imports and without the module's docstring."""
     lines, imports, dropped = text.splitlines(), [], set[int]()
     for index, node in enumerate(ast.parse(text).body):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -309,12 +312,12 @@ def _split_imports(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
 
 @functools.lru_cache(maxsize=64)
 def list_defined_names(text: str) -> frozenset[str]:
-    """The names that a Python text defines at its top level."""
+    """Returns the names that a Python text defines at its top level."""
     return list_names(ast.parse(text).body)
 
 
 def list_names(statements: Iterable[ast.stmt]) -> frozenset[str]:
-    """The names that statements define, without imported names."""
+    """Returns the names that statements define, without imported names."""
     found: set[str] = set()
     for node in statements:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -54,7 +54,7 @@ if __name__ == "__main__":
 
 
 def write_triton_file(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
-    """The whole text of the standalone file of a Triton kernel.
+    """Writes the whole text of the standalone file of a Triton kernel.
 
     Args:
         header: the description of the kernel.
@@ -87,14 +87,14 @@ def write_triton_file(header: StandaloneHeader, kernel: KernelDefinition, launch
 
 
 def _compact_value(value: Any) -> Any:
-    """Encoded records without the fields that are ``None``."""
+    """Returns encoded records without the fields that are ``None``."""
     if isinstance(value, dict):
         return {key: _compact_value(item) for key, item in value.items() if item is not None}
     return [_compact_value(item) for item in value] if isinstance(value, list) else value
 
 
 def extract_kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
-    """A kernel's source for a standalone file.
+    """Returns a kernel's source for a standalone file.
 
     Returns:
         The source without Inductor's harness and with wrapped device properties, the kernel's name, and all names that
@@ -206,7 +206,7 @@ if __name__ == "__main__":
 
 
 def write_operator_file(header: StandaloneHeader, launch: Launch, facts: dict[str, Any]) -> str:
-    """The whole text of the standalone file of a library call.
+    """Writes the whole text of the standalone file of a library call.
 
     Args:
         header: the description of the call.
@@ -241,7 +241,7 @@ def write_operator_file(header: StandaloneHeader, launch: Launch, facts: dict[st
 
 
 def find_device_type(launch: Launch) -> str:
-    """The device type of a call, from its tensors and its device arguments.
+    """Returns the device type of a call, from its tensors and its device arguments.
 
     Raises:
         UnwritableKernelError: the call runs on another device.
@@ -302,7 +302,7 @@ class CppNeeds:
 
 
 def write_cpp_file(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
-    """The whole text of the standalone file of a C++ kernel.
+    """Writes the whole text of the standalone file of a C++ kernel.
 
     Args:
         header: the description of the kernel.
@@ -338,7 +338,7 @@ def write_cpp_file(header: StandaloneHeader, kernel: KernelDefinition, launch: L
 
 
 def list_argument_types(source: str) -> tuple[str, ...]:
-    """The C++ types of a kernel's arguments in order, for example ``const float*``, from its entry's signature.
+    """Returns the C++ types of a kernel's arguments in order, for example ``const float*``, from its entry's signature.
 
     Raises:
         UnwritableKernelError: there is no function named ``kernel``.
@@ -351,12 +351,12 @@ def list_argument_types(source: str) -> tuple[str, ...]:
 
 
 def list_written_arguments(types: Sequence[str]) -> list[int]:
-    """The indices of the arguments that a kernel may write: pointers to non-constant types."""
+    """Returns the indices of the arguments that a kernel may write: pointers to non-constant types."""
     return [index for index, each in enumerate(types) if each.endswith("*") and not each.startswith("const ")]
 
 
 def find_vector_bits(source: str, isa: str | None) -> int | None:
-    """The width in bits of the vectors in the source's loops; ``None`` if it uses none.
+    """Returns the width in bits of the vectors in the source's loops; ``None`` if it uses none.
 
     ``isa`` is the instruction set that torch chose at capture. Inductor may use narrower vectors, but never wider ones.
     """
@@ -369,14 +369,15 @@ def find_vector_bits(source: str, isa: str | None) -> int | None:
 
 
 def needs_words(needs: CppNeeds) -> str:
-    """The number of threads and the vector width of a kernel, for the header of its file; empty without either."""
+    """Returns the number of threads and the vector width of a kernel in words, for its file's header; empty without
+    either."""
     threads, exactly, bits = needs.threads, needs.literal_threads, needs.vector_bits
     words = f"exactly {exactly} threads" if exactly else f"{threads} threads" if threads else ""
     return ", ".join(filter(None, (words, f"vectors of {bits} bits" if bits else "")))
 
 
 def quote_source(text: str) -> str:
-    """A Python literal of a text: a raw literal over several lines if that keeps every character."""
+    """Returns a Python literal of a text: a raw literal over several lines if that keeps every character."""
     literal = f"r'''{text}'''"
     try:
         kept = "\r" not in text and ast.literal_eval(literal) == text
@@ -400,7 +401,7 @@ def write_file_text(
     kernel: KernelDefinition | None = None,
     switches: Mapping[str, bool] = NO_SWITCHES,
 ) -> str:
-    """The whole text of one standalone file.
+    """Writes the whole text of one standalone file.
 
     Args:
         header: the description of the kernel.
@@ -437,10 +438,11 @@ def refuse_opaque(argument: Argument) -> None:
 
 
 def name_file(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
-    """The file name of a kernel: letters, digits, ``_`` and ``-``, at most 160 bytes, ending in .py.
+    """Returns the file name of a kernel: letters, digits, ``_`` and ``-``, at most 160 bytes, ending in .py.
 
     Inductor's names, which end in a number, are kept. Any other name gets the first digits of the id, because a file
-    ``json.py`` would hide the library from the files beside it; so does a name that is ``taken`` in any case.
+    ``json.py`` would hide the library from the files next to it. A name that is ``taken``, in upper or lower case, gets
+    them, too.
     """
     safe = re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:_LONGEST_NAME] or "kernel"
     used = {each.lower() for each in taken}
@@ -456,7 +458,7 @@ def name_file(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
 
 
 def edit_standalone(text: str, changes: Mapping[str, Any], source: str = "") -> str:
-    """The text of a standalone file with changes.
+    """Returns the text of a standalone file with changes.
 
     Args:
         text: the text of the file.
@@ -474,7 +476,7 @@ def edit_standalone(text: str, changes: Mapping[str, Any], source: str = "") -> 
 
 
 def read_recorded_facts(text: str) -> dict[str, Any]:
-    """The ``RECORDED`` of a standalone file.
+    """Returns the ``RECORDED`` of a standalone file.
 
     Raises:
         InductorBenchError: it is missing or no plain literal.
@@ -483,7 +485,7 @@ def read_recorded_facts(text: str) -> dict[str, Any]:
 
 
 def read_source(text: str) -> str:
-    """The C++ text of a standalone file.
+    """Returns the C++ text of a standalone file.
 
     Raises:
         InductorBenchError: it is missing or no plain literal.

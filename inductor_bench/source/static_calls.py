@@ -68,7 +68,7 @@ class UnknownArgumentError(Exception):
 
 
 def call_parts(call: ast.Call) -> tuple[str, Sequence[ast.expr]] | None:
-    """The full name of the called overload, for example ``aten.mm.out``, and its positional arguments.
+    """Returns the full name of the called overload, for example ``aten.mm.out``, and its positional arguments.
 
     ``None`` for a call that is no library call.
     """
@@ -100,7 +100,7 @@ def describe_operator(
     device: str,
     sizes: Sequence[int],
 ) -> Launch | None:
-    """The launch of a library call; ``None`` if an argument is unknown.
+    """Returns the launch of a library call; ``None`` if an argument is unknown.
 
     Args:
         overload: the full name of the overload.
@@ -143,7 +143,7 @@ def describe_operator(
 
 
 def find_result_dtypes(launch: Launch) -> tuple[str, ...]:
-    """The element types of a call's leading results; those of further results are unknown."""
+    """Returns the element types of a call's leading results; those of further results are unknown."""
     operator = (launch.operator or "").rpartition(".")[0]
     count = _RESULTS_OF_ARGUMENT_TYPE.get(operator, 0)
     if operator.startswith(_ATTENTION):
@@ -220,7 +220,7 @@ def _make_argument(value: _Given, places: Iterator[TensorView]) -> Argument:
 
 
 def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
-    """The distinct launches of the module's kernels and library calls, in call order.
+    """Returns the distinct launches of the module's kernels and library calls, in call order.
 
     Launches with unknown arguments are left out. Storages of whole numbers hold zeros, as in Inductor's harness,
     because the text holds no bounds. All kernels of a multi-kernel count as launched.
@@ -298,11 +298,12 @@ _HOST_ALLOCATORS = ("empty_strided_cpu", "empty_strided_cpu_pinned")
 
 
 def read_buffers(text: str, source: ModuleSource) -> ModuleBuffers:
-    """The buffers of a module, from its ``call`` function. Those of a module without one (cpp_wrapper) are unknown.
+    """Returns the buffers of a module, from its ``call`` function.
 
-    Aliases (``buf5 = buf2``, ``reinterpret_tensor``) are one buffer. A new buffer takes the memory of a deleted one of
-    equal size, as with torch's allocators. A generated kernel touches the whole of each argument; a library call reads
-    its arguments and writes its results. Of a multi-kernel the first kernel counts.
+    The buffers of a module without this function (cpp_wrapper) are unknown. Aliases (``buf5 = buf2``,
+    ``reinterpret_tensor``) are one buffer. A new buffer takes the memory of a deleted one of equal size, as with
+    torch's allocators. A generated kernel touches the whole of each argument; a library call reads its arguments and
+    writes its results. Of a multi-kernel the first kernel counts.
 
     Args:
         text: the module.
@@ -372,7 +373,7 @@ class _BufferReader(WrapperReader):
         )
 
     def _memory_names(self) -> dict[int, str]:
-        """The name of each storage's memory, by storage."""
+        """Returns the name of each storage's memory, by storage."""
         owners: dict[int, str] = {}
         taken: set[str] = set()
         for storage, memory in self._memory.items():
@@ -383,7 +384,7 @@ class _BufferReader(WrapperReader):
         return {storage: owners[memory] for storage, memory in self._memory.items()}
 
     def _parts(self, call: _BufferCall, names: dict[int, str]) -> _Parts:
-        """The parts of buffers that a call touches. Several views of the same bytes are one part."""
+        """Returns the parts of buffers that a call touches. Several views of the same bytes are one part."""
         parts: _Parts = {}
         whole = [StorageView(storage) for storage in call.results]
         for place, views in enumerate((call.read, [*call.written, *whole])):
@@ -397,7 +398,7 @@ class _BufferReader(WrapperReader):
         return parts
 
     def _uses(self, parts: _Parts, sizes: dict[str, int]) -> tuple[BufferUse, ...]:
-        """The uses of a call with these parts, which add up to at most the buffer's size."""
+        """Returns the uses of a call with these parts, which add up to at most the buffer's size."""
         return tuple(
             BufferUse(
                 buffer=name,
@@ -410,7 +411,8 @@ class _BufferReader(WrapperReader):
         )
 
     def _touched_sizes(self, calls: Iterable[_Parts]) -> dict[str, int]:
-        """The bytes of each buffer that the calls touch in all: at most its size, and less if they take slices."""
+        """Returns the bytes of each buffer that all calls together touch: at most its size, and less if they take
+        slices."""
         found: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
         for parts in calls:
             for name, moved in parts.items():
@@ -460,7 +462,10 @@ class _BufferReader(WrapperReader):
         return sized
 
     def _delete(self, names: Sequence[str]) -> None:
-        """Frees the memory of storages that no variable refers to any more. The caller keeps the module's inputs."""
+        """Frees the memory of storages to which no variable refers any more.
+
+        The memory of the module's inputs is never freed.
+        """
         dropped = {view.storage for view in _list_views(self._names.pop(name, None) for name in names)}
         if dropped:
             scopes = (self._names, *self._outer)
@@ -544,7 +549,7 @@ class _BufferReader(WrapperReader):
 
 
 def _list_argument_names(entry: ast.FunctionDef) -> tuple[str, ...]:
-    """The names of a module's arguments, from the statement that unpacks them."""
+    """Returns the names of a module's arguments, from the statement that unpacks them."""
     parameter = entry.args.args[-1].arg if entry.args.args else ""
     for statement in entry.body:
         if isinstance(statement, ast.Assign) and write_dotted_name(statement.value) == (parameter,):
@@ -564,7 +569,10 @@ def _list_views(values: Iterable[Value | None]) -> Iterator[StorageView]:
 
 
 def _count_stored_bytes(view: StorageView, size: int) -> int:
-    """The bytes of a view's elements; an expanded dimension is stored once. All bytes of a view of unknown shape."""
+    """Counts the bytes of a view's elements.
+
+    An expanded dimension is stored once. If the shape is unknown, all bytes count.
+    """
     if view.shape is None or view.stride is None or view.dtype is None:
         return size
     elements = math.prod(n if step else min(n, 1) for n, step in zip(view.shape, view.stride, strict=True))

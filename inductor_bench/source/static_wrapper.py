@@ -65,14 +65,15 @@ class StorageView:
     dtype: str | None = None
 
     def with_layout(self, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> StorageView:
-        """The view with a shape and strides; without both if one is unknown or their lengths differ."""
+        """Returns the view with a shape and strides; without both if one is unknown or their lengths differ."""
         if shape is None or stride is None or len(shape) != len(stride):
             shape = stride = None
         return replace(self, shape=shape, stride=stride)
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The range of bytes of its storage that the view covers: the first byte, and the byte after the last."""
+        """Returns the range of bytes of its storage that the view covers: the first byte, and the byte after the
+        last."""
         size, shape, stride = find_item_size(self.dtype or ""), self.shape or (), self.stride or ()
         start = self.offset * size
         if 0 in shape:
@@ -93,7 +94,7 @@ class Pointer:
 
 
 def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
-    """The pointers of a kernel's signature in order; ``None`` if the signature cannot be read."""
+    """Returns the pointers of a kernel's signature in order; ``None`` if the signature cannot be read."""
     if kernel.language == "cpp":
         entry, uses = CPP_SIGNATURE.search(kernel.source), list_cpp_buffers(kernel.source)
         if entry is None or uses is None:
@@ -119,7 +120,7 @@ def _find_cpp_type(kind: str) -> str:
 
 
 def find_item_size(dtype: str) -> int:
-    """The bytes of an element, from the number of bits in the type's name; at least 1."""
+    """Returns the bytes of an element, from the number of bits in the type's name; at least 1."""
     bits = _BITS.search(dtype)
     return max(1, int(bits.group()) // 8) if bits else 1
 
@@ -131,7 +132,7 @@ def describe_launch(
     device: str,
     sizes: Sequence[int],
 ) -> Launch:
-    """The launch of a kernel.
+    """Returns the launch of a kernel.
 
     Args:
         kernel: the definition.
@@ -188,7 +189,7 @@ def _find_regions(views: Sequence[StorageView], sizes: Sequence[int]) -> list[tu
 
 
 def _make_tensor_view(view: StorageView, storage: int, start: int) -> TensorView:
-    """A variable as a view of a region that begins at byte ``start`` of its storage."""
+    """Returns a variable as a view of a region that begins at byte ``start`` of its storage."""
     dtype = view.dtype or ""
     size = find_item_size(dtype)
     return TensorView(storage, view.offset - start // size, view.shape or (), view.stride or (), dtype, size)
@@ -215,7 +216,7 @@ def _make_scalar(value: int | float) -> Argument:
 
 
 def read_argument_slices(tree: ast.Module) -> dict[str, dict[int, list[slice]]]:
-    """By multi-kernel and by the index of its kernel: the slices of the arguments that the kernel takes."""
+    """Returns, by multi-kernel and by the index of its kernel, the slices of the arguments that the kernel takes."""
     tables: dict[str, ast.Dict] = {}
     found = {}
     for statement in tree.body:
@@ -232,7 +233,7 @@ def read_argument_slices(tree: ast.Module) -> dict[str, dict[int, list[slice]]]:
 
 
 def select_arguments(values: Sequence[Value | None], parts: Sequence[slice] | None) -> list[Value | None]:
-    """The values in the slices; all values if there are no slices."""
+    """Returns the values in the slices; all values if there are no slices."""
     return list(values) if parts is None else [value for part in parts for value in values[part]]
 
 
@@ -256,7 +257,7 @@ def _read_slice(call: ast.Call) -> slice | None:
 
 _ALLOCATOR = re.compile(r"empty_strided(_cuda|_cpu|_xpu|_cpu_pinned|_mtia|_p2p)?|generate_example_value")
 _BOUND = 2**63
-"""Upper bound of the whole numbers that are computed."""
+"""Upper bound of the whole numbers that this file computes with."""
 
 _BLOCKS = ("body", "orelse", "finalbody")
 _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
@@ -293,11 +294,12 @@ class WrapperReader(ABC):
 
     @abstractmethod
     def launched(self, alternatives: Sequence[KernelCall]) -> None:
-        """Receives a call of a kernel, or of a multi-kernel, which runs one of several."""
+        """Is called for each call of a kernel, or of a multi-kernel, which runs one of several alternatives."""
 
     @abstractmethod
     def library_call(self, call: ast.Call) -> tuple[str, ...] | None:
-        """Receives a call; returns the known element types of a library call's leading results, else ``None``."""
+        """Is called for each other call; returns the known element types of a library call's leading results, else
+        ``None``."""
 
     def follow(self, body: Sequence[ast.stmt]) -> None:
         for statement in body:
@@ -322,7 +324,7 @@ class WrapperReader(ABC):
                     self._names[name.id] = self._input(name.id) if parts is None else parts[index]
 
     def _input(self, name: str) -> Value:
-        """An argument of the module; a tensor of unknown shape if the harness does not describe it."""
+        """Returns an argument of the module; a tensor of unknown shape if the harness does not describe it."""
         item = self._inputs.get(name)
         if item is not None and item.kind == "int":
             return item.value or 0
@@ -364,7 +366,7 @@ class WrapperReader(ABC):
             self._evaluate(call)
 
     def _operator(self, call: ast.Call) -> StorageView | None:
-        """The result of a library call; ``None`` for any other call."""
+        """Returns the result of a library call; ``None`` for any other call."""
         dtypes = self.library_call(call)
         if dtypes is None:
             return None
@@ -373,7 +375,7 @@ class WrapperReader(ABC):
         return result
 
     def _part(self, whole: StorageView, index: int) -> StorageView:
-        """One of several results of a library call."""
+        """Returns one of several results of a library call."""
         dtypes = self._results.get(whole.storage, ())
         return self._new(dtype=dtypes[index] if 0 <= index < len(dtypes) else None)
 
@@ -463,7 +465,7 @@ class WrapperReader(ABC):
         return self._pointers[kernel.name]
 
     def _with_dtypes(self, values: Sequence[Value | None], pointers: Sequence[Pointer]) -> list[Value | None]:
-        """The arguments of a kernel; a tensor of unknown element type gets that of its pointer."""
+        """Returns the arguments of a kernel. A tensor of unknown element type gets that of its pointer."""
         kinds = iter(pointers)
         return [
             self._with_dtype(value, next(kinds).dtype) if isinstance(value, StorageView) else value for value in values

@@ -1,4 +1,4 @@
-"""The texts of one kernel that replaces several calls: one to begin with, and the forms in which it is compiled."""
+"""The texts of one kernel that replaces several calls: a first version, and the forms in which it is compiled."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .standalone_writer import is_own_harness, list_argument_types, quote_source
 from .stretches import CallGroup, GroupCall
 
 PRODUCTS = ("aten.mm.out", "aten.addmm.out", "aten.bmm.out", "aten.baddbmm.out")
-"""The library calls for which there is a kernel to begin with."""
+"""The library calls for which a first version of a kernel can be written."""
 
 _SCALAR = ("float32", "float64", "float16", "bfloat16")
 
 
 def list_parameter_names(stretch: CallGroup) -> list[str]:
-    """The parameter names of a kernel that replaces a stretch."""
+    """Returns the parameter names of a kernel that replaces a stretch."""
     names = []
     for place in range(len(stretch.launch.arguments)):
         kind = "in" if place not in stretch.launch.mutated else "out" if place in stretch.output_only else "in_out"
@@ -98,7 +98,7 @@ _ENTRY = re.compile(r'extern\s+"C"[^;{}()]*?\bvoid\s+kernel\s*\(')
 
 
 def write_cpp_start(stretch: CallGroup, sources: Sequence[str]) -> str:
-    """The C++ text of a kernel that does what the calls of a stretch do.
+    """Writes the C++ text of a kernel that does what the calls of a stretch do.
 
     Args:
         stretch: the calls.
@@ -198,12 +198,12 @@ TILE = (64, 64, 32)
 
 
 def find_triton_name(stretch: CallGroup) -> str:
-    """The name of the function that is launched instead of a stretch."""
+    """Returns the name of the function that is launched instead of a stretch."""
     return f"triton_edited_{stretch.id[:8]}"
 
 
 def write_triton_start(stretch: CallGroup, sources: Sequence[str], configs: Sequence[Mapping[str, int]]) -> str:
-    """The Triton text of a kernel that does what the calls of a stretch do.
+    """Writes the Triton text of a kernel that does what the calls of a stretch do.
 
     Args:
         stretch: the calls.
@@ -251,8 +251,10 @@ def _write_loops(call: str, blocks: tuple[int, int, int]) -> Iterator[str]:
 def _write_triton_part(
     kernel: KernelDefinition, source: str, number: int, config: Mapping[str, int], launch: Launch
 ) -> tuple[str, list[str], tuple[int, int, int], list[str]]:
-    """A generated kernel as a function that gets the numbers of its block; also its imports, the numbers of its blocks,
-    and the constants that it is called with."""
+    """Writes a generated kernel as a function that gets the numbers of its block.
+
+    Also returns its imports, the numbers of its blocks, and the constants with which it is called.
+    """
     tree = parse(source)
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not is_own_harness(node)]
     found = next((node for node in functions if node.name == kernel.event_name), None)
@@ -299,7 +301,7 @@ def _find_kind(function: ast.FunctionDef) -> str:
 
 
 def _find_block_size(source: str, axis: str, config: Mapping[str, int]) -> int:
-    """The size of a block in a direction."""
+    """Returns the size of a block in a direction."""
     name = f"{axis.upper()}BLOCK"
     fixed = re.search(rf"\b{name}\s*:\s*tl\.constexpr\s*=\s*(\d+)", source)
     return int(fixed[1]) if fixed else config.get(name, 1)
@@ -340,7 +342,7 @@ def part_{number}({made.arguments}, x_block, y_block, z_block):
 def write_launched_source(
     source: str, facts: Mapping[str, Any], device: int | str = "torch.cuda.current_device()"
 ) -> str:
-    """A Triton kernel of a file in the form in which Inductor's launcher takes it.
+    """Writes a Triton kernel of a file in the form in which Inductor's launcher takes it.
 
     Args:
         source: the text of the file between its marks, which was checked.
@@ -372,7 +374,7 @@ def write_launched_source(
 
 
 def launch_facts(stretch: CallGroup) -> Mapping[str, Any]:
-    """What the launcher of a Triton kernel has to know of its parameters."""
+    """Returns what the launcher of a Triton kernel has to know of its parameters."""
     views = [_view(stretch, place) for place in range(len(stretch.launch.arguments))]
     unknown = next((view.dtype for view in views if view.dtype not in _TRITON_TYPES), None)
     if unknown is not None:
@@ -387,7 +389,7 @@ def launch_facts(stretch: CallGroup) -> Mapping[str, Any]:
     }
 
 
-# The standalone file of the calls themselves, with which a kernel in their place is compared.
+# The standalone file of the calls themselves, with which a kernel that replaces them is compared.
 
 
 _JOINED_TAIL = """
@@ -399,7 +401,7 @@ STEM = os.path.basename(__file__).removesuffix(".py")
 
 
 def join_parts(recorded: Mapping[str, Any], parts: Sequence[str]) -> str:
-    """The text of a file that makes several calls one after the other.
+    """Returns the text of a file that makes several calls one after the other.
 
     Args:
         recorded: its ``RECORDED``, with the launch of the whole and the ``device_type``.
@@ -411,7 +413,7 @@ def join_parts(recorded: Mapping[str, Any], parts: Sequence[str]) -> str:
 
 
 def split_joined_parts(text: str) -> list[str]:
-    """The parts of a text of :func:`join_parts`."""
+    """Returns the parts of a text of :func:`join_parts`."""
     found = find_statement(text, re.compile(r"^PARTS = ", re.MULTILINE))
     assert isinstance(found, ast.Assign)
     return [str(one) for one in ast.literal_eval(found.value)]

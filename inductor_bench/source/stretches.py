@@ -1,4 +1,4 @@
-"""Calls of a compiled module that follow each other, as one: what goes in, what comes out, and one call in their place.
+"""Consecutive calls of a compiled module as one call: their inputs, their outputs, and one call that replaces them.
 
 A stretch is one library call with an ``out`` argument, or several such calls and calls of generated kernels. Whatever
 the numbers of buffers and kernels are, the same calls with the same sizes have the same id.
@@ -44,12 +44,12 @@ class Site:
 
     @property
     def target(self) -> str:
-        """What is called, whatever its name is in this module."""
+        """Returns what is called, independent of its name in this module."""
         return self.kernel.kernel_id if self.kernel is not None else str(self.operator)
 
     @property
     def name(self) -> str:
-        """What is called, as this module has it."""
+        """Returns the name of what is called in this module."""
         return self.kernel.name if self.kernel is not None else str(self.operator)
 
 
@@ -63,7 +63,7 @@ class _SiteReader(LaunchReader):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The bytes of each storage."""
+        """Returns the bytes of each storage."""
         return self._sizes
 
     def follow(self, body: Sequence[ast.stmt]) -> None:
@@ -99,7 +99,7 @@ class _SiteReader(LaunchReader):
         return dtypes
 
     def _called(self) -> ast.Call | None:
-        """The call that the statement is, if it is nothing else."""
+        """Returns the call that a statement consists of; ``None`` if it contains anything else."""
         value = self._statement.value if isinstance(self._statement, ast.Expr) else None
         return value if isinstance(value, ast.Call) else None
 
@@ -124,7 +124,7 @@ class GroupCall:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Calls that follow each other, as one call."""
+    """Consecutive calls as one call."""
 
     parts: tuple[GroupCall, ...]
     launch: Launch  # of the whole: tensors alone; those that it only needs for itself are the last ones
@@ -135,7 +135,7 @@ class CallGroup:
 
     @property
     def id(self) -> str:
-        """An id that the same calls with the same sizes have in every program."""
+        """Returns an id that the same calls with the same sizes have in every program."""
         views = [
             [view.dtype, view.shape, view.stride, view.offset, view.storage]
             for view in map(_view, self.launch.arguments)
@@ -155,7 +155,7 @@ class CallGroup:
 
     @property
     def scratch(self) -> tuple[int, ...]:
-        """The arguments that the kernel only needs for itself."""
+        """Returns the arguments that only serve the kernel as scratch memory."""
         return tuple(range(self.required, len(self.launch.arguments)))
 
 
@@ -193,17 +193,17 @@ class StretchReader:
         self._sizes = reader.sizes
 
     def find(self, targets: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """The first and the last line of each place with calls of these targets, one after the other."""
+        """Returns the first and the last line of each place at which these targets are called one after the other."""
         called = [site.target for site in self.sites]
         for first in range(len(called) - len(targets) + 1):
             if called[first : first + len(targets)] == list(targets):
                 yield self.sites[first].line, self.sites[first + len(targets) - 1].line
 
     def read(self, first: int, last: int) -> CallGroup:
-        """The stretch from the call in one line to that in another.
+        """Returns the stretch from the call in one line to that in another.
 
         Raises:
-            InductorBenchError: these calls cannot be one; the message says why.
+            InductorBenchError: these calls cannot be replaced by one call; the message says why.
         """
         if self._source.dynamic:
             raise InductorBenchError(
@@ -291,7 +291,7 @@ def _note(given: list[_Given], view: StorageView, site: Site, place: int, use: B
 
     found = next((one for one in given if is_same(one.view)), None)
     if found is None:
-        # what was read of its memory before belongs to what was there before the stretch
+        # memory that was read before it was written held a value from before the stretch
         found = _Given(view, site.expressions[place], False, use.output_only)
         given.append(found)
     found.written = found.written or use.written
@@ -318,7 +318,7 @@ def _make_part(site: Site, number: int, whole: Launch, places: Mapping[tuple[int
 
 
 def _view_argument(argument: Argument, view: StorageView) -> Argument:
-    """The argument, with the shape and strides that a call sees."""
+    """Returns the argument with the shape and strides that a call sees."""
     tensor = replace(_view(argument), shape=view.shape or (), stride=view.stride or ())
     return replace(argument, tensor=replace(tensor, itemsize=find_item_size(tensor.dtype)))
 
@@ -329,7 +329,7 @@ def _make_constant(value: Value | None) -> Argument:
     return Argument("float", number=value) if isinstance(value, float) else Argument("int", integer=int(value or 0))  # type: ignore[arg-type]
 
 
-# The statements around the calls: which memory is there before them, and which is read after them.
+# The statements around the calls: which memory exists before the calls, and which is read after them.
 
 
 class _Block:
@@ -364,7 +364,7 @@ class _Block:
         return isinstance(statement, ast.Delete) or _is_assertion(statement) or statement.lineno in self._lines
 
     def fate(self, storage: int, given: Sequence[_Given]) -> tuple[bool, bool]:
-        """Whether a memory is allocated for the stretch, and whether it is read after it."""
+        """Whether a memory is allocated only for the stretch, and whether it is read after the stretch."""
         names = self.names_of(storage, given)
         earlier = [one for one in self.before if _list_reads(one, names)]
         fresh = not earlier and any(
@@ -375,7 +375,7 @@ class _Block:
         return fresh, any(_list_reads(one, names) for one in self.after)
 
     def names_of(self, storage: int, given: Sequence[_Given]) -> set[str]:
-        """The variables of a memory."""
+        """Returns the variables of a memory."""
         names = {
             _find_root(ast.parse(one.expression, mode="eval").body) for one in given if one.view.storage == storage
         }
@@ -394,7 +394,10 @@ class _Block:
 
 
 def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a block and of the blocks in it, in order; of one with blocks what stands before these."""
+    """Yields the statements of a block and of its inner blocks, in order.
+
+    Of a compound statement, only the part before its blocks.
+    """
     for statement in body:
         blocks = [getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody")]
         if not any(blocks):
@@ -413,7 +416,7 @@ def _list_targets(statement: ast.Assign) -> list[str]:
 
 
 def _find_root(node: ast.expr) -> str:
-    """The variable of an expression that is one, or a view of one."""
+    """Returns the variable of an expression that is a variable, or a view of one."""
     if isinstance(node, ast.Call) and write_dotted_name(node.func) == ("reinterpret_tensor",) and node.args:
         return _find_root(node.args[0])
     return node.id if isinstance(node, ast.Name) else ""
@@ -446,7 +449,7 @@ def _is_assertion(statement: ast.stmt) -> bool:
 
 
 def _list_reads(statement: ast.stmt, names: Collection[str]) -> bool:
-    """Whether a statement does more with one of the variables than to name, delete or allocate it."""
+    """Whether a statement uses one of the variables in another way than by its name, its deletion or its allocation."""
     if isinstance(statement, ast.Delete) or _is_assertion(statement):
         return False
     if isinstance(statement, ast.Assign) and (_is_alias(statement) or _is_allocation(statement)):
@@ -455,7 +458,7 @@ def _list_reads(statement: ast.stmt, names: Collection[str]) -> bool:
 
 
 def _list_blocks(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef | None, list[ast.stmt]]]:
-    """The blocks of all functions, each with its function."""
+    """Returns the blocks of all functions, each with its function."""
 
     def inside(node: ast.AST, function: ast.FunctionDef | None) -> Iterator[tuple[ast.FunctionDef | None, Any]]:
         function = node if isinstance(node, ast.FunctionDef) else function
@@ -476,7 +479,7 @@ def _find_body(tree: ast.Module, first: int, last: int) -> tuple[ast.FunctionDef
     raise InductorBenchError("these calls are in different blocks of the module")
 
 
-# Puts one call in the place of a stretch.
+# Replaces a stretch by one call.
 
 
 @dataclass(frozen=True)
@@ -490,12 +493,12 @@ class Replaced:
     passed: int  # the number of arguments that this takes
 
     def overlaps(self, other: Replaced) -> bool:
-        """Whether a call of the module belongs to both."""
+        """Whether the two stretches share a call of the module."""
         return self.first <= other.last and other.first <= self.last
 
 
 def replace_calls(text: str, places: Sequence[Replaced]) -> tuple[ast.Module, str, int]:
-    """A module with one call in the place of each stretch, all of which are in one function.
+    """Returns a module in which one call replaces each stretch. All stretches are in one function.
 
     Returns:
         The syntax tree, the name of the function, and its first line.
@@ -521,7 +524,7 @@ def replace_calls(text: str, places: Sequence[Replaced]) -> tuple[ast.Module, st
 
 
 def _is_of(statement: ast.stmt, names: Collection[str]) -> bool:
-    """Whether a statement only makes, names or deletes variables of memory that is not needed any more."""
+    """Whether a statement only allocates, names or deletes variables of memory that is no longer needed."""
     if isinstance(statement, ast.Delete):
         return bool(names) and all(isinstance(node, ast.Name) and node.id in names for node in statement.targets)
     return (
@@ -532,7 +535,7 @@ def _is_of(statement: ast.stmt, names: Collection[str]) -> bool:
 
 
 def find_code(tree: ast.Module, path: str, name: str, line: int) -> CodeType:
-    """The code of a function of a module."""
+    """Returns the code of a function of a module."""
     waiting: list[CodeType] = [compile(tree, path, "exec")]
     while waiting:
         code = waiting.pop()

@@ -37,9 +37,8 @@ from .module_reader import read_header
 
 # Names the functions that Dynamo compiled, such as ``Block.forward``.
 #
-# The structured trace tells the file, the line and the bare name of a compiled function. The class of its object stands
-# in the guards of the compilation. If no guard has it, such as for an object without state, the file tells the
-# class.
+# The structured trace holds the file, the line and the bare name of a compiled function. The guards of the compilation
+# hold the class of its object. If no guard has it, as for an object without state, the class is found in the file.
 
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})")
@@ -48,7 +47,7 @@ _OBJECT = r"source=L\['{}'\], .{{0,400}}?type=<class '(?:[^'\n]{{0,400}}\.)?(\w{
 _OBJECT_OF_METHOD = re.compile(_OBJECT.format("self"))
 _OBJECT_OF_WRAPPER = re.compile(_OBJECT.format("fn"))
 _WRAPPERS = "torch/_dynamo/external_utils.py"
-"""Dynamo compiles a function of this file in place of an object whose own ``forward`` it does not enter."""
+"""Dynamo compiles a function of this file instead of an object whose own ``forward`` it does not enter."""
 _PLAIN_CALLABLES = {"function", "method", "builtin_function_or_method", "partial"}
 _ROLES = {"forward", "backward"}
 _LARGEST_FILE_BYTES = 10 * 2**20
@@ -89,7 +88,8 @@ FunctionsOf = Callable[[str], tuple[SourceFunction, ...]]
 
 
 def find_compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
-    """The class of the object whose method, or which itself, was compiled; empty for a function outside of classes."""
+    """Returns the class of the object whose method, or which itself, was compiled; empty for a function outside of
+    classes."""
     if frame.is_wrapper or frame.class_name:
         return frame.class_name
     resumed = _RESUMED.fullmatch(frame.name)
@@ -99,7 +99,7 @@ def find_compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
 
 
 def find_compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_name: str = "") -> str:
-    """``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
+    """Returns ``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
 
     The name is empty if it would not identify the function: for Dynamo's wrapper around a plain function, and for a
     ``forward`` of an unknown class, which would be mistaken for the forward graph of a training step.
@@ -124,7 +124,7 @@ def find_compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_n
 
 
 def read_functions(file: str) -> tuple[SourceFunction, ...]:
-    """The functions of a Python file; none if it cannot be read or is not Python."""
+    """Returns the functions of a Python file; none if it cannot be read or is not Python."""
     path = Path(file)
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE_BYTES:
@@ -363,19 +363,18 @@ class _TraceProcess:
                 return
 
     def _owner(self, entry: _Entry) -> Frame:
-        """The compilation that an entry is of: after a reset of Dynamo its numbers begin again."""
+        """Returns the compilation to which an entry belongs: after a reset of Dynamo its numbers begin again."""
         return (*entry.frame, max(1, self._starts.get(entry.frame, 1)))
 
     def _take_hit(self, entry: _Entry) -> None:
-        """The latest module of this compilation came from a cache: torch says so after the module's text."""
+        """Notes that the latest module of this compilation came from a cache: torch says so after the module's text."""
         if self.owners and self.owners[-1] == self._owner(entry):
             self.cached.add(len(self.codes) - 1)
 
     def in_order(self) -> list[tuple[CapturedCode, CompiledFrame | None, object]]:
-        """The modules with their frames and the notes of their layers, those of one compilation together.
+        """Returns the modules with their frames and the notes of their layers; those of one compilation are together.
 
-        A backward graph is compiled with its forward graph if it comes from a cache, and on its first use if it
-        does not.
+        A backward graph is compiled with its forward graph if it comes from a cache, otherwise on its first use.
         """
         first: dict[Frame, int] = {}
         for place, owner in enumerate(self.owners):
@@ -388,14 +387,14 @@ class _TraceProcess:
         return self.objects.get((self.writers[place][1], frame, compilation), ObjectName(""))
 
     def _frame(self, place: int) -> CompiledFrame | None:
-        """The compiled function; a ``forward`` is one, whatever a decorator has called it."""
+        """Returns the compiled function. A ``forward`` counts as one even if a decorator has given it another name."""
         frame, of_class = self.frames[place], self._known_object(place).forward_of
         if frame is None or not of_class or frame.is_wrapper or frame.name == "forward":
             return frame
         return replace(frame, name="forward", class_name=of_class)
 
     def _named(self, place: int) -> CapturedCode:
-        """The module with its object and the size that tells it from others."""
+        """Returns the module with its object and the size that distinguishes it from others."""
         code, (frame, compilation, _) = self.codes[place], self.owners[place]
         known = self._known_object(place)
         log = self.functions.get(frame)
@@ -403,7 +402,7 @@ class _TraceProcess:
         return replace(code, object_name=known.name, alike=known.alike, sizes=sizes)
 
     def compilations(self, process: int) -> Iterator[FrameCompilation]:
-        """Yields the compilations that the trace of a process tells of."""
+        """Yields the compilations in the trace of a process."""
         phases = self.clock.phases_by_frame()
         for owner in dict.fromkeys([*self.owners, *phases]):
             places = [place for place, of in enumerate(self.owners) if of == owner]
@@ -432,12 +431,12 @@ class _TraceProcess:
         return f"{frame.file}:{frame.line} {frame.name}: {reason}" if frame else reason
 
     def _object(self, entry: _Entry, compilation: object = None) -> ObjectName | None:
-        """The object of the compilation that an entry is of, or of another one of the same frame."""
+        """Returns the object of an entry's compilation, or of another compilation of the same frame."""
         frame, own = entry.frame
         return self.objects.get((entry.head["pid"], frame, own if compilation is None else compilation))
 
     def _other_object(self, entry: _Entry, reason: str) -> str:
-        """The reason of a compilation that is another object's than the one before; empty if it is not known to be."""
+        """Returns the reason if a compilation is for another object than the one before; empty if this is not known."""
         earlier = _EARLIER_ENTRY.match(reason)
         now, before = self._object(entry), self._object(entry, int(earlier[1])) if earlier else None
         if now is None or before is None or not now.name or not before.name or now.name == before.name:
@@ -448,7 +447,7 @@ class _TraceProcess:
 def read_structured_trace(folder: Path, objects: Mapping[Compilation, ObjectName] | None = None) -> StructuredTrace:
     """Reads all files of a ``TORCH_TRACE`` folder: one file for each process.
 
-    Of a file that is cut short the whole entries count.
+    If a file is cut short, its whole entries count.
 
     Args:
         folder: the folder.
@@ -479,7 +478,7 @@ def read_structured_trace(folder: Path, objects: Mapping[Compilation, ObjectName
 def _describe_code(
     code: CapturedCode, frame: CompiledFrame | None, note: object, functions_of: FunctionsOf
 ) -> CapturedCode:
-    """The module with the name of its function, and with its layers."""
+    """Returns the module with the name of its function, and with its layers."""
     handles = set(_HANDLES.findall(code.text)) if note else set()
     of_class = find_compiled_class(frame, functions_of) if frame else ""
     name = find_compiled_name(frame, functions_of, code.object_name) if frame else ""
@@ -576,7 +575,7 @@ _LINE = re.compile(r"Compiled module path: *([^\s\0][^\0]{0,4095}?\.py)(?=[\s'\"
 
 
 def find_printed_module_paths(text: str) -> tuple[str, ...]:
-    """The distinct paths of the ``Compiled module path:`` lines, in order.
+    """Returns the distinct paths of the ``Compiled module path:`` lines, in order.
 
     The lines may have prefixes (ranks, log levels, time stamps) and colour codes.
     """

@@ -1,10 +1,10 @@
 """The text of the user's program: which of its lines called an operator, and how settings are put into it.
 
-The profiler names the function and the line on which it begins. The line of the call follows from the function's text:
-it is the only one that calls a function of that name, that calls a variable or an attribute to which the file assigns a
-module of that class, or that holds the operation. If there are several, the order of the calls tells, or the function's
-first line stands for them. What a function of a library calls has the line that calls that function. After a graph
-break Dynamo runs the rest of a function as one of its own, whose name says where it begins.
+The profiler names the function and the line on which it begins. The line of the call is found in the function's text:
+it is the only line that calls a function of that name, that calls a variable or an attribute to which the file assigns
+a module of that class, or that holds the operation. If there are several such lines, the order of the calls decides, or
+the function's first line is used. A call within a library's function has the line that calls that function. After a
+graph break Dynamo runs the rest of a function as one of its own, whose name says where it begins.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _OPERATIONS: dict[type[ast.AST], frozenset[str]] = {
     ast.MatMult: frozenset({"matmul", "mm", "bmm", "linear"}),
     ast.Pow: frozenset({"pow"}),
 }
-"""The operators that an operation calls."""
+"""The operators that an operation of Python calls."""
 
 _TRUTH = frozenset({"is_nonzero", "bool"})
-"""What a condition calls, and ``bool``."""
+"""The operators that a condition calls, and ``bool``."""
 
 _SUBSCRIPT = frozenset({"select", "slice", "index", "index_put_", "unsqueeze"})
 
@@ -58,15 +58,15 @@ class UserFiles:
         self._found: dict[UserCall, _CallLines] = {}
 
     def find(self, call: UserCall) -> SourceLine | None:
-        """The line of a call by itself; ``None`` if it is unknown."""
+        """Returns the line of a single call; ``None`` if it is unknown."""
         lines = self._lines(call)
         return self._source(call, lines.sure)
 
     def find_all(self, calls: Iterable[UserCall]) -> Iterator[SourceLine | None]:
-        """The lines of the calls of one step, in their order.
+        """Returns the lines of the calls of one step, in their order.
 
-        Of several places that may be a call's, it is the next one after those of the calls before it, or after
-        the line on which its function was when the profile began. All operators of one call have its line.
+        If a call may come from several places, it is the next one after those of the calls before it, or after the line
+        on which its function was when the profile began. All operators of one call have its line.
         """
         before: dict[tuple[str, str], int] = {}
         used: dict[UserCall, int] = {}
@@ -165,13 +165,13 @@ def _parse(path: Path) -> ast.Module | None:
 
 
 def _is_cell(path: Path) -> bool:
-    """Whether a path is the name of a notebook's cell, whose text only its own process has."""
+    """Whether a path is the name of a notebook's cell. Only the notebook's process has the text of a cell."""
     return str(path) in linecache.cache and not path.is_file()
 
 
 @functools.lru_cache(maxsize=64)
 def _find_made_objects(tree: ast.Module) -> dict[str, tuple[set[str], set[int]]]:
-    """The variables and attributes to which a file assigns an object, and the lines that do, by the class."""
+    """Returns by class the variables and attributes to which a file assigns an object, and the lines that do this."""
     found: dict[str, tuple[set[str], set[int]]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):
@@ -195,7 +195,7 @@ def _find_called_name(call: ast.Call) -> str:
 
 
 def _find_function(tree: ast.Module, call: UserCall) -> ast.AST | None:
-    """The innermost function of the call's name that holds its line. A decorator belongs to its function."""
+    """Returns the innermost function of the call's name that holds its line. A decorator belongs to its function."""
     found: ast.AST | None = None
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == call.function:
@@ -206,7 +206,7 @@ def _find_function(tree: ast.Module, call: UserCall) -> ast.AST | None:
 
 
 def _group_calls_by_line(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
-    """The lines of calls and operations in a function or a file, without the functions in it, and what each calls."""
+    """Returns by line the calls and operations in a function or a file, without those in inner functions."""
     waiting = list(ast.iter_child_nodes(body))
     while waiting:
         node = waiting.pop()
@@ -232,7 +232,7 @@ MOST_BYTES = 5_000_000
 
 
 def add_sampled_lines(samples: HostSamples, graphs: Mapping[str, str]) -> HostSamples:
-    """The samples with the text of each frame's line, and what it calls.
+    """Returns the samples with the text of each frame's line, and what the line calls.
 
     Args:
         samples: what a process sampled.
@@ -253,7 +253,8 @@ def _add_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
 
 @functools.lru_cache(maxsize=256)
 def _read_lines(file: str) -> tuple[bytes, ...]:
-    """The lines of a file; none of a pipe, such as that of ``python <(cat FILE)``, a device or what has no end."""
+    """Returns the lines of a file; none for a pipe, such as that of ``python <(cat FILE)``, a device or an endless
+    file."""
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
@@ -265,7 +266,7 @@ def _read_lines(file: str) -> tuple[bytes, ...]:
 
 
 def _find_called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
-    """What the expression of a frame calls; empty if that is no name."""
+    """Returns the name that the expression of a frame calls; empty if it calls something else."""
     if len(frame.span) != 4:  # Python 3.10
         return _find_entered(lines[frame.line - 1].strip() + b" pass")
     first, last, begin, end = frame.span
@@ -289,7 +290,10 @@ _WITH = (b"with ", b"async with ")
 
 
 def _find_entered(text: bytes) -> str:
-    """What a ``with`` statement enters; Python before 3.13 gives the whole statement as the place of that."""
+    """Returns what a ``with`` statement enters.
+
+    Python before 3.13 gives the whole statement as the place of a frame.
+    """
     if not text.startswith(_WITH):
         return ""
     try:
@@ -315,13 +319,13 @@ OPTIMIZERS = frozenset(
 
 
 def add_keywords(text: str, names: Iterable[str], keywords: Mapping[str, str]) -> str | None:
-    """The text with keywords in the only call of a function of one of these names.
+    """Returns the text with keywords in the only call of a function of one of these names.
 
     Args:
         text: the program.
         names: names as they stand before the parenthesis, without what is before the last dot; ``torch.compile`` with
             its dot is only that.
-        keywords: the values as Python writes them. One that the call has already is replaced.
+        keywords: the values as Python writes them. A keyword that the call already has is replaced.
 
     Returns:
         ``None`` if there is no such call, or more than one, or if it cannot be changed.
@@ -344,11 +348,12 @@ CAPTURABLE = OPTIMIZERS - {"Adagrad", "SGD"}
 
 
 def add_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> str | None:
-    """The text with the only optimizer's step compiled: its learning rate a tensor, and a line after it.
+    """Returns the text with a compiled step of the only optimizer: its learning rate becomes a tensor, and a line is
+    added.
 
     Args:
         text: the program.
-        names: the classes that it may have.
+        names: the classes that the optimizer may have.
         on_host: whether it runs on a CPU.
 
     Returns:
@@ -380,7 +385,7 @@ def add_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> str
 
 
 def _assigns(node: ast.AST, call: ast.Call) -> bool:
-    """Whether a node assigns what a call of the same place returns to one name."""
+    """Whether a node assigns the result of a call at the same place to one name."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or len(node.targets) != 1:
         return False
     same = (node.value.lineno, node.value.col_offset) == (call.lineno, call.col_offset)
@@ -388,7 +393,8 @@ def _assigns(node: ast.AST, call: ast.Call) -> bool:
 
 
 def add_decorator(text: str, name: str, line: int) -> str | None:
-    """The text with ``@torch.compile`` above the innermost function of a name around a line; ``None`` without one."""
+    """Returns the text with ``@torch.compile`` above the innermost function of a name around a line; ``None`` without
+    one."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -407,11 +413,11 @@ def add_decorator(text: str, name: str, line: int) -> str | None:
 
 
 def replace_calls(text: str, path: str, name: str) -> str | None:
-    """The text in which calls of a function of torch call another one; ``None`` if it calls it nowhere.
+    """Returns the text in which calls of a function of torch call another one; ``None`` if there is no such call.
 
     Args:
         text: the program.
-        path: of the function; it may be imported by its module, as in ``F.cross_entropy``, or by its name.
+        path: the path of the function, which may be imported by its module, as in ``F.cross_entropy``, or by its name.
         name: what is called instead.
     """
     last = path.rpartition(".")[2]
@@ -422,7 +428,7 @@ def replace_calls(text: str, path: str, name: str) -> str | None:
 
 
 def _apply_edits(text: str, edits: Sequence[tuple[int, int, str]]) -> str | None:
-    """The text with all edits, if it is Python still."""
+    """Returns the text with all edits, if it still is Python."""
     for begin, end, words in sorted(edits, reverse=True):
         text = text[:begin] + words + text[end:]
     try:
@@ -452,7 +458,7 @@ def _find_last_argument(call: ast.Call) -> str:
 
 
 def _edit(text: str, call: ast.Call, name: str, value: str) -> tuple[int, int, str]:
-    """The begin and the end of what is replaced, and the new text."""
+    """Returns the begin and the end of the replaced text, and the new text."""
     for keyword in call.keywords:
         if keyword.arg == name:
             node = keyword.value
@@ -474,14 +480,14 @@ def _end(text: str, node: ast.expr | ast.stmt) -> int:
 
 
 def _find_offset(text: str, line: int, column: int) -> int:
-    """The place of a character; columns of syntax trees count bytes."""
+    """Returns the place of a character; columns of syntax trees count bytes."""
     lines = text.splitlines(keepends=True)
     before = sum(map(len, lines[: line - 1]))
     return before + len(lines[line - 1].encode()[:column].decode(errors="ignore"))
 
 
 def add_lines(text: str, added: Sequence[str]) -> str | None:
-    """The text with lines after its last import at the outermost level; ``None`` if it cannot be read."""
+    """Returns the text with lines after its last import at the outermost level; ``None`` if it cannot be read."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -497,7 +503,7 @@ def add_lines(text: str, added: Sequence[str]) -> str | None:
 
 
 def write_diff(before: str, after: str, name: str) -> str:
-    """The change of a file in the form of ``diff -u``."""
+    """Returns the change of a file in the form of ``diff -u``."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
     )

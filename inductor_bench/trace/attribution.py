@@ -24,7 +24,7 @@ _MOST_DIFFERENCES = 1500
 
 
 def align_calls(expected: Sequence[str], seen: Sequence[str]) -> list[int | None]:
-    """For each name of ``seen`` the index of its call in ``expected``, or ``None`` for an extra call.
+    """Returns for each name of ``seen`` the index of its call in ``expected``, or ``None`` for an extra call.
 
     The indices increase, and only equal names are paired: the pairs are a longest common subsequence. An expected call
     may have no partner. Time is O(n·d) for n names and d differences.
@@ -41,7 +41,7 @@ def align_calls(expected: Sequence[str], seen: Sequence[str]) -> list[int | None
 
 
 def _count_common(left: list[str], right: list[str]) -> list[tuple[int, int]]:
-    """Index pairs of a longest common subsequence."""
+    """Returns the index pairs of a longest common subsequence."""
     shortest = min(len(left), len(right))
     head = 0
     while head < shortest and left[head] == right[head]:
@@ -101,11 +101,11 @@ def _match_blocks(left: list[str], right: list[str]) -> list[tuple[int, int]]:
 
 _NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 LIBRARIES = re.compile(r"mkldnn|onednn|\bmkl|flash_attention|xnnpack|fbgemm")
-"""Names of operators that name their library; they are nested in the operator that the module calls."""
+"""Names of operators that contain the name of their library; they are nested in the operator that the module calls."""
 
 
 def attribute_activities(trace: Trace, iterations: Sequence[Iteration], source: ModuleSource) -> tuple[Activity, ...]:
-    """The activities of each iteration, each with its call site, its kernel and its operator.
+    """Returns the activities of each iteration, each with its call site, its kernel and its operator.
 
     On a GPU an activity is a device event. On a CPU it is an outermost operator, with its inclusive time.
     """
@@ -133,14 +133,15 @@ class _Attribution:
         return (call.operator or call.target).replace(".", "::", 1)
 
     def _calls(self, iteration: Iteration) -> dict[int, CallSite]:
-        """The call site of each outermost operator of an iteration, by the operator's index."""
+        """Returns the call site of each outermost operator of an iteration, by the operator's index."""
         seen = [self._host_name(index) for index in iteration.top_ops]
         places = align_calls(self._expected, seen)
         pairs = zip(iteration.top_ops, places, strict=True)
         return {op: self._source.calls[place] for op, place in pairs if place is not None}
 
     def _launches(self, iteration: Iteration) -> dict[int, CallSite]:
-        """The call site of each launch that order determines, if no operators were recorded (cpp_wrapper)."""
+        """Returns the call sites of the launches that can be found by order, if no operators were recorded
+        (cpp_wrapper)."""
         events = [(place, self._trace.device_events[place]) for place in iteration.device_events]
         if any(event.host_op >= 0 for _, event in events):
             return {}
@@ -214,7 +215,10 @@ class _Attribution:
         return index
 
     def _top_at(self, time_s: float, iteration: Iteration) -> int:
-        """The outermost operator that was running at a launch; needed because the profiler loses some ids."""
+        """Returns the outermost operator that was running at a launch.
+
+        It is needed because the profiler loses some ids.
+        """
         ops = self._trace.host_ops
         place = bisect_right(iteration.top_ops, time_s, key=lambda index: ops[index].start_s) - 1
         if place < 0:
@@ -255,7 +259,7 @@ class _Attribution:
         return values
 
     def _library_name(self, index: int) -> str:
-        """The name of the first operator inside an outermost operator that names a library, or the latter's own name.
+        """Returns the name of the first inner operator that names a library, or the outermost operator's own name.
 
         The choice depends only on names: a choice by time would give one call two names if timings vary.
         """

@@ -57,7 +57,7 @@ class ChunkReader:
             ) from error
 
     def _inflate(self, compressed: Iterator[bytes]) -> Iterator[bytes]:
-        """Inflates here, because the gzip module discards its buffer if a file is cut short."""
+        """Inflates the file here, because the gzip module drops its buffer if a file is cut short."""
         inflater = zlib.decompressobj(wbits=31)
         for data in compressed:
             while data:
@@ -88,7 +88,7 @@ def _prepend(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces joined into chunks of at least ``CHUNK_BYTES``, so that callers join large chunks only."""
+    """Returns the pieces joined into chunks of at least ``CHUNK_BYTES``, so that callers only join large chunks."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -116,7 +116,7 @@ Fields = dict[str, Any]
 
 Whole = Annotated[int, Meta(gt=-(2**62), lt=2**62)]
 Scalar = int | float | str | None
-"""A value as the trace holds it. It is checked when it is used, once for equal events."""
+"""A value as the trace holds it. It is checked when it is first used; equal events share the check."""
 
 
 class EventArguments(Struct, frozen=True, gc=False):
@@ -178,7 +178,7 @@ def _parse_nanoseconds(time: Any) -> int:
 
 
 def _remove_bad_values(fields: Fields) -> Event | None:
-    """The event without the values that do not fit; ``None`` if a time is no number."""
+    """Returns the event without the values that do not fit; ``None`` if a time is no number."""
     kept = _keep_fitting_values(_Event[Decimal], fields)
     damaged = any(fields.get(name) is not None and name not in kept for name in ("ts", "dur"))
     return None if damaged else _Event(**kept)
@@ -230,7 +230,8 @@ class EventReader:
 
     Args:
         path: a Chrome trace (JSON object format), plain or gzipped.
-        kinds: the kind of a category, empty for one whose events are left out. If it is given, the texts are empty.
+        kinds: the kind of each category; empty for a category whose events are left out. If this is given, the texts
+            are empty.
 
     Attributes:
         header, tail: the text before and after the events; complete at the end of the iteration.
@@ -319,7 +320,7 @@ class EventReader:
                 return
 
     def _decode(self, text: bytes) -> Iterator[tuple[Event, bytes]] | None:
-        """The events of a text; ``None`` if it does not hold whole events of the known types only."""
+        """Returns the events of a text; ``None`` if it does not consist of whole events of the known types."""
         whole = b"[" + text + b"]"
         for decoder in (_EXACT_EVENTS, _EVENTS):
             with suppress(ValueError, RecursionError):
@@ -328,7 +329,7 @@ class EventReader:
         return None
 
     def _read_one_by_one(self, text: bytes, *, whole: bool) -> Generator[tuple[Event, bytes], None, bytes]:
-        """The events of a text that begins with one. Returns the rest, which goes on in the next chunk."""
+        """Yields the events of a text that begins with an event. Returns the rest, which the next chunk continues."""
         plain = text.decode("latin-1")  # one character per byte; the structure of JSON is ASCII
         position = 0
         while position < len(text):
@@ -359,7 +360,7 @@ class EventReader:
 
 
 def _find_last_boundary(text: bytes) -> int:
-    """Where the text can be cut: after the brace that ends the last event but one."""
+    """Returns where the text can be cut: after the brace that ends the last event but one."""
     size = 1 << 13
     while True:
         last = deque(_BOUNDARY.finditer(text, max(0, len(text) - size)), maxlen=1)
@@ -369,7 +370,7 @@ def _find_last_boundary(text: bytes) -> int:
 
 
 def _find_next_event(text: bytes, start: int) -> int:
-    """Where the next whole event begins after another one's end; -1 for none."""
+    """Returns where the next whole event begins after the end of another one; -1 if there is none."""
     found = _BOUNDARY.search(text, start)
     while found:
         after = _BOUNDARY.search(text, found.end())
@@ -389,7 +390,7 @@ def _is_event(text: bytes) -> bool:
 
 
 def _read_event(text: bytes) -> Event | None:
-    """The event of a text; ``None`` if it is damaged."""
+    """Returns the event of a text; ``None`` if it is damaged."""
     try:
         return _EVENT.decode(text)
     except (ValueError, RecursionError):
@@ -409,7 +410,7 @@ _LARGEST_REAL = 1e30
 
 
 def read_whole_number(value: object) -> int | None:
-    """The value, or the digits in a text, as a whole number below 2**62; ``None`` for anything else."""
+    """Returns the value, or the digits in a text, as a whole number below 2**62; ``None`` for anything else."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**62:
@@ -430,7 +431,7 @@ def printable(value: object) -> str:
 
 
 def read_size_lists(values: list[Any]) -> tuple[Any, ...]:
-    """The sizes of each argument as a tuple; ``()`` for an argument without sizes."""
+    """Returns the sizes of each argument as a tuple; ``()`` for an argument without sizes."""
     return tuple(_read_sizes(value, _DEEPEST) if isinstance(value, list) else () for value in values)
 
 
@@ -442,7 +443,7 @@ def _read_sizes(values: list[Any], levels: int) -> tuple[Any, ...]:
     )
 
 
-# What is kept of an event, once for all events that are alike but for their times and numbers.
+# The facts that are kept of an event; events that differ only in their times and numbers share them.
 
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
@@ -471,7 +472,7 @@ SYNCHRONIZATIONS = frozenset(
 
 
 class About(NamedTuple):
-    """What all events that are alike share."""
+    """The facts that equal events share."""
 
     kind: str  # host, device, runtime, annotation or frame
     name: str
@@ -482,7 +483,7 @@ class About(NamedTuple):
 
 
 class Kinds(dict[str, str]):
-    """The kind of the events of a category; empty for those that are not wanted."""
+    """The kind of the events of each category; empty for unwanted events."""
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self._wanted = frozenset(wanted)
@@ -494,7 +495,7 @@ class Kinds(dict[str, str]):
 
 
 class Classifier:
-    """Says what an event is about. It stores equal texts and equal arguments once.
+    """Makes the :class:`About` of an event. It stores equal texts and equal arguments once.
 
     Args:
         kinds: the kinds of the categories.
@@ -534,7 +535,7 @@ class Classifier:
         return About(kind, name, place)
 
     def _keep(self, value: Any) -> Any:
-        """The first of equal values."""
+        """Returns the first of equal values."""
         return self._kept.setdefault(value, value)
 
     def _host_details(self, arguments: EventArguments) -> tuple[Any, ...]:
@@ -575,7 +576,7 @@ class Classifier:
 
 
 def _list(text: Raw) -> list[Any]:
-    """The list that a JSON text is; empty for anything else."""
+    """Returns the list in a JSON text; empty for anything else."""
     value = _STRUCTURE.decode(bytes(text).decode("utf-8", "replace") or "[]")
     return value if isinstance(value, list) else []
 

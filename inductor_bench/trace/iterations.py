@@ -1,6 +1,6 @@
 """Splits a trace into the runs of the module that it shows.
 
-The sequence of outermost calls repeats itself from run to run; the repetition decides. On a GPU a device
+The sequence of outermost calls repeats from run to run, and this repetition shows the runs. On a GPU a device
 synchronisation ends each run, so that each unit of the repetition must start after one; further synchronisations and
 other work may precede and follow. On a CPU there are no synchronisations. A generated kernel always belongs to a run.
 
@@ -55,12 +55,12 @@ def find_repetition(
     expected: int | None = None,
     partial: bool = False,
 ) -> Repetition | None:
-    """The repetition of the shortest unit whose copies contain every marked token.
+    """Returns the repetition with the shortest unit whose copies contain every marked token.
 
     Args:
         tokens: one number per call; equal numbers are equal calls.
-        marked: whether each call must belong to a unit, and to neither the prefix nor the suffix.
-        starts: whether a unit other than the first may start at each call; every start is allowed if ``None``.
+        marked: for each call, whether it must belong to a unit, and not to the prefix or the suffix.
+        starts: for each call, whether a unit other than the first may start there; ``None`` allows every start.
         expected: the number of units, if it is known.
         partial: whether the prefix and the suffix may hold marked tokens of an incomplete unit.
 
@@ -86,7 +86,8 @@ def find_repetition(
 
 
 def _list_candidate_lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
-    """Candidate lengths of a unit, shortest first: distances between occurrences of a token that each unit holds."""
+    """Returns possible lengths of a unit, shortest first: distances between occurrences of a token that each unit
+    holds."""
     most = len(text) // 2
     if len(marks):
         counts = Counter(text[marks].tolist())
@@ -104,7 +105,8 @@ def _list_candidate_lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) ->
 
 
 def _find_longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
-    """Start and size of the longest run of tokens with the period ``length``; the size is 0 if there is none."""
+    """Returns start and size of the longest run of tokens with the period ``length``; the size is 0 if there is
+    none."""
     equal = np.concatenate(([False], text[:-length] == text[length:], [False]))
     edges = np.flatnonzero(equal[1:] != equal[:-1])
     if len(edges) == 0:
@@ -167,7 +169,8 @@ def is_compiled_kernel(op: HostOp) -> bool:
 
 
 def find_top_operators(trace: Trace) -> tuple[int, ...]:
-    """For each host operation the index of the outermost operation around it, or its own; -1 for annotation ranges."""
+    """Returns for each host operation the index of the outermost operation around it, or its own; -1 for
+    annotations."""
     ops = trace.host_ops
     enclosing = {op.parent for op in ops}
     tops: list[int] = []
@@ -180,7 +183,7 @@ def find_top_operators(trace: Trace) -> tuple[int, ...]:
 
 
 def list_children(trace: Trace) -> tuple[tuple[int, ...], ...]:
-    """For each host operation the indices of the operations directly inside it, in order."""
+    """Returns for each host operation the indices of the operations directly inside it, in order."""
     lists: list[list[int]] = [[] for _ in trace.host_ops]
     for index, op in enumerate(trace.host_ops):
         if op.parent >= 0:
@@ -207,12 +210,12 @@ class _OuterCall:
 
 
 def split_iterations(trace: Trace, expected: int | None = None) -> tuple[Iteration, ...]:
-    """The runs of the module in ``trace``, in order.
+    """Returns the runs of the module in ``trace``, in order.
 
     Args:
         trace: as ``read_trace`` returns it.
-        expected: the number of runs, if it is known. Only with it can runs on a CPU that differ from each other be
-            separated. A trace that does not hold so many runs is split as if the number were unknown.
+        expected: the number of runs, if it is known. Runs on a CPU that differ from each other can be separated only if
+            the number is known. A trace that does not hold so many runs is split as if the number were unknown.
 
     Returns:
         One run that spans all calls if no repetition is found; no runs for a trace without events. ``top_ops`` of a
@@ -247,7 +250,7 @@ def _list_calls(trace: Trace, tops: Sequence[int]) -> list[_OuterCall]:
 
 
 def _find_summary(calls: Sequence[_OuterCall]) -> int:
-    """The index at which the harness's own arithmetic begins; the number of calls if there is none."""
+    """Returns the index at which the harness's own arithmetic begins; the number of calls if there is none."""
     names = [call.name for call in calls[-64:]]
     offset = len(calls) - len(names)
     for place in range(len(names) - len(_SUMMARY), -1, -1):
@@ -258,7 +261,7 @@ def _find_summary(calls: Sequence[_OuterCall]) -> int:
 
 
 def _split_calls(calls: Sequence[_OuterCall], trace: Trace, expected: int | None) -> list[tuple[int, int]] | None:
-    """The range of calls of each run, or ``None`` if the runs cannot be determined."""
+    """Returns the range of calls of each run, or ``None`` if the runs cannot be determined."""
     numbers: dict[str, int] = {}
     tokens = [numbers.setdefault(call.name, len(numbers)) for call in calls]
     marked = [call.compiled for call in calls]
@@ -289,7 +292,7 @@ def _list_units(found: Repetition, shift: int) -> list[tuple[int, int]]:
 
 
 def _choose_phase(calls: Sequence[_OuterCall], found: Repetition) -> int:
-    """The shift of the units if calls before or after the repetition happen to continue it."""
+    """Returns by how many tokens to shift the units, if calls before or after the repetition continue it by chance."""
     compiled = [index for index, call in enumerate(calls) if call.compiled]
     shifts = [
         shift
@@ -307,7 +310,7 @@ def _choose_phase(calls: Sequence[_OuterCall], found: Repetition) -> int:
 
 
 def _cut(calls: Sequence[_OuterCall], synchronizations: Sequence[float]) -> list[tuple[int, int]]:
-    """The ranges of calls between consecutive synchronisations, without empty ranges."""
+    """Returns the ranges of calls between consecutive synchronisations, without empty ranges."""
     segments: list[tuple[int, int]] = []
     last = -1
     for index, call in enumerate(calls):
@@ -321,7 +324,7 @@ def _cut(calls: Sequence[_OuterCall], synchronizations: Sequence[float]) -> list
 
 
 def _working(calls: Sequence[_OuterCall], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The segments that ran compiled code; those that did any work, if nothing is compiled."""
+    """Returns the segments that ran compiled code; if nothing is compiled, those that did any work."""
     compiled = any(call.compiled for call in calls)
     return [one for one in segments if any(call.compiled if compiled else call.works for call in calls[slice(*one)])]
 
@@ -329,7 +332,7 @@ def _working(calls: Sequence[_OuterCall], segments: Sequence[tuple[int, int]]) -
 def _choose_segments(
     calls: Sequence[_OuterCall], segments: Sequence[tuple[int, int]], expected: int | None
 ) -> list[tuple[int, int]] | None:
-    """The segments that are runs although they differ in detail, or the single segment that did any work."""
+    """Returns the segments that are runs although they differ in detail, or the single segment that did any work."""
     working = _working(calls, segments)
     if expected is not None:
         return working if len(working) == expected else None
@@ -343,7 +346,7 @@ def _choose_segments(
 
 
 def _split_at_anchors(tokens: list[int], marked: list[bool], expected: int) -> list[tuple[int, int]] | None:
-    """Runs that differ slightly: each run holds one call of the first kernel that is called ``expected`` times."""
+    """Splits runs that differ slightly: each holds one call of the first kernel that is called ``expected`` times."""
     counts = Counter(token for token, mark in zip(tokens, marked, strict=True) if mark)
     anchors: dict[int, list[int]] = {token: [] for token, count in counts.items() if count == expected}
     for index, token in enumerate(tokens):
@@ -371,7 +374,7 @@ def _span_all(calls: Sequence[_OuterCall], trace: Trace) -> tuple[int, int]:
 
 
 def _trim(calls: Sequence[_OuterCall], start: int, stop: int) -> tuple[int, int]:
-    """The range without the allocations of inputs at its start, unless it holds nothing else."""
+    """Returns the range without the allocations of inputs at its start, unless it holds nothing else."""
     first = start
     while first < stop and calls[first].name in _ALLOCATIONS:
         first += 1
@@ -404,7 +407,7 @@ def _build(
 
 
 def _lower_bound(calls: Sequence[_OuterCall], start: int, synchronizations: Sequence[float]) -> float:
-    """The time in seconds from which launches belong to the run that starts with call ``start``."""
+    """Returns the time in seconds from which launches belong to the run that starts with call ``start``."""
     after = bisect_left(synchronizations, calls[start].start_s)
     bound = synchronizations[after - 1] if after else calls[start].start_s
     return max(bound, calls[start - 1].end_s) if start and after else bound

@@ -20,7 +20,7 @@ from .events import ANNOTATION, DEVICE, FRAME, HOST, RUNTIME
 from .iterations import is_compiled_kernel, is_operator
 from .rows import Rows, build_device_events, build_host_ops, collector_paused, read_devices, read_rows
 
-# Reads the trace of a whole program: what a module's trace holds, and what the host did besides.
+# Reads the trace of a whole program: the contents of a module's trace, and the host's other work.
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def _list_ranges(rows: Rows, origin: int) -> tuple[Range, ...]:
 
 
 def find_window(program: ProgramTrace, markers: Markers) -> StepWindow | None:
-    """All whole steps of a trace; ``None`` if it holds fewer than two boundaries, or no time passes between them."""
+    """Returns all whole steps of a trace; ``None`` if it has fewer than two boundaries, or no time passes between
+    them."""
     ops = [op for op in program.trace.host_ops if op.name.startswith(markers.boundary)]
     if len(ops) < 2:
         return None
@@ -94,9 +95,10 @@ def find_window(program: ProgramTrace, markers: Markers) -> StepWindow | None:
 
 
 def leave_out_first_step(window: StepWindow) -> StepWindow:
-    """The window without its first step, unless no time passes in the others.
+    """Returns the window without its first step, unless no time passes in the others.
 
-    The device can still do work in it that was launched before the profile, and that the trace does not show.
+    In the first step the device may still do work that was launched before the profile, and that the trace does not
+    show.
     """
     if window.step_count < 2 or window.bounds[1] == window.bounds[-1]:
         return window
@@ -104,7 +106,8 @@ def leave_out_first_step(window: StepWindow) -> StepWindow:
 
 
 def _find_device_bounds(program: ProgramTrace, marks: tuple[float, ...]) -> tuple[float, ...]:
-    """For each boundary of the host the end of all device events that were launched before it, or itself if later."""
+    """Returns for each boundary of the host when all earlier launched device events ended, or the boundary if it is
+    later."""
     events = program.trace.device_events
     launched = sorted(
         (event.start_s if event.launch_start_s is None else event.launch_start_s, event.start_s + event.duration_s)
@@ -120,7 +123,7 @@ def _find_device_bounds(program: ProgramTrace, marks: tuple[float, ...]) -> tupl
 
 
 def find_graph_calls(program: ProgramTrace, markers: Markers) -> tuple[GraphCall, ...]:
-    """The calls of compiled graphs, in order."""
+    """Returns the calls of compiled graphs, in order."""
     calls, ops = [], program.trace.host_ops
     for index, op in enumerate(ops):
         number = op.name.removeprefix(markers.graph_call)
@@ -133,7 +136,7 @@ def find_graph_calls(program: ProgramTrace, markers: Markers) -> tuple[GraphCall
     return tuple(calls)
 
 
-# Finds the range of a thread that holds a moment.
+# Finds the range of a thread that contains a moment.
 
 
 class RangesByThread:
@@ -148,7 +151,7 @@ class RangesByThread:
             self._rest[thread].append((end, number))
 
     def find(self, thread: str, moment: float) -> int:
-        """The number of the range that holds the moment, or -1."""
+        """Returns the number of the range that contains the moment, or -1."""
         starts = self._starts.get(thread)
         place = bisect_right(starts, moment) - 1 if starts else -1
         if place < 0:
@@ -157,7 +160,7 @@ class RangesByThread:
         return number if moment <= end else -1
 
     def find_on_any(self, moment: float) -> int:
-        """The number of the only range of all threads that holds the moment; -1 for none or several."""
+        """Returns the number of the only range of all threads that contains the moment; -1 for none or several."""
         found = [number for thread in self._starts if (number := self.find(thread, moment)) >= 0]
         return found[0] if len(found) == 1 else -1
 
@@ -166,7 +169,7 @@ class RangesByThread:
 
 
 NODE = "autograd::engine::evaluate_function: "
-"""The name of a node of the backward, before the name of its function."""
+"""The beginning of the name of a backward node, before the name of its function."""
 
 OWN_CUDA_GRAPH = "replay of a CUDA graph"
 """The label of a CUDA graph that the program itself recorded and replays outside of compiled graphs."""
@@ -212,16 +215,16 @@ class Owners:
 
     @cached_property
     def eager_tops(self) -> list[int]:
-        """``tops`` without the operators in graph calls."""
+        """Returns ``tops`` without the operators in graph calls."""
         return [top if call < 0 else -1 for top, call in zip(self.tops, self.in_call, strict=True)]
 
     def optimizer_at(self, thread: str, moment: float) -> str:
-        """The optimizer whose step runs on a thread at a moment; empty for none."""
+        """Returns the optimizer whose step runs on a thread at a moment; empty for none."""
         place = self._by_optimizer.find(thread, moment)
         return self.optimizers[place][0] if place >= 0 else ""
 
     def all(self) -> list[Owner]:
-        """The owner of each device event."""
+        """Returns the owner of each device event."""
         launches = _list_launches(self._program)
         owners = [
             self._owner(event, launches.get(event.correlation, -1)) for event in self._program.trace.device_events
@@ -230,7 +233,7 @@ class Owners:
         return [self._or_input(owner) if owner.call in replaying else owner for owner in owners]
 
     def _or_input(self, owner: Owner) -> Owner:
-        """The copy of a CUDA graph's inputs, if it is one."""
+        """Returns the copy of a CUDA graph's inputs, if the owner is one; otherwise the owner."""
         if owner.kind != GRAPH or owner.replayed or owner.op < 0:
             return owner
         if not _COPIES.fullmatch(self._program.trace.host_ops[owner.op].name):
@@ -270,12 +273,12 @@ class Owners:
 
 
 def name_unit(name: str) -> str:
-    """The name of an outermost operator; of a node of the backward its function's."""
+    """Returns the name of an outermost operator; for a backward node the name of its function."""
     return name.removeprefix(NODE).rpartition("::")[2] if name.startswith(NODE) else name
 
 
 def _list_units(program: ProgramTrace, calls: Sequence[GraphCall]) -> tuple[list[int], list[int]]:
-    """For each host operator the graph call around it, and the outermost operator around it."""
+    """Returns for each host operator the graph call around it, and the outermost operator around it."""
     ops = program.trace.host_ops
     call_of = {call.op: number for number, call in enumerate(calls)}
     holding: set[int] = set()
@@ -302,7 +305,10 @@ def _is_unit(op: HostOp) -> bool:
 
 
 def _list_launches(program: ProgramTrace) -> dict[int, int]:
-    """The index of the host's call by correlation; of a runtime call and the driver call within it, the runtime's."""
+    """Returns the index of the host's call by correlation.
+
+    If a runtime call contains a driver call, that of the runtime call.
+    """
     wanted = {event.correlation for event in program.trace.device_events}
     wanted.discard(-1)
     found: dict[int, int] = {}
@@ -312,7 +318,7 @@ def _list_launches(program: ProgramTrace) -> dict[int, int]:
     return found
 
 
-# The durations on the device of each profiled step, in all and by the name of the event.
+# The durations on the device of each profiled step, in total and by the name of the event.
 
 
 @dataclass
@@ -327,7 +333,7 @@ class StepDurations:
 
 
 def compute_step_durations(program: ProgramTrace, markers: Markers) -> list[StepDurations]:
-    """The durations of each whole step of a trace, in order; empty if it holds none.
+    """Computes the durations of each whole step of a trace, in order; empty if it holds none.
 
     A kernel belongs to the step in which it was launched, even if it runs later.
     """
@@ -354,7 +360,8 @@ _RESOLUTION_S = 0.5e-9
 
 
 def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The union of ``(start, end)`` pairs as disjoint pairs in order; drops pairs that end before they start."""
+    """Returns the union of ``(start, end)`` pairs as disjoint pairs in order; drops pairs that end before they
+    start."""
     merged: list[tuple[float, float]] = []
     for start, end in sorted(interval for interval in intervals if interval[1] >= interval[0]):
         if merged and start <= merged[-1][1]:
@@ -366,29 +373,29 @@ def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def compute_union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """The total time that the intervals cover; overlapping parts count once."""
+    """Computes the total time that the intervals cover; overlapping parts count once."""
     return math.fsum(end - start for start, end in merge(intervals))
 
 
 def list_spans(events: Iterable[DeviceEvent]) -> list[tuple[float, float]]:
-    """The ``(start, end)`` of each event, in the order given."""
+    """Returns the ``(start, end)`` of each event, in the given order."""
     return [(event.start_s, event.start_s + event.duration_s) for event in events]
 
 
 def compute_busy_time(events: Iterable[DeviceEvent]) -> dict[int, float]:
-    """The busy seconds of each device by its index; activities that overlap on several streams count once."""
+    """Computes the busy seconds of each device by its index; overlapping activities on several streams count once."""
     return {device: compute_union_length(list_spans(found)) for device, found in _group_by_device(events).items()}
 
 
 def gaps(events: Iterable[DeviceEvent]) -> Gaps:
-    """The gaps between the first and the last activity of each device, summarised over all devices."""
+    """Returns the gaps between the first and the last activity of each device, summarised over all devices."""
     return _summarise(
         pause for on_device in _group_by_device(events).values() for pause in _find_pauses(list_spans(on_device))
     )
 
 
 def find_gaps_between(intervals: Iterable[tuple[float, float]]) -> Gaps:
-    """The gaps between the first and the last interval: stretches that no interval covers."""
+    """Returns the gaps between the first and the last interval: stretches that no interval covers."""
     return _summarise(_find_pauses(intervals))
 
 
@@ -426,7 +433,7 @@ class StepWork:
 
 
 def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
-    """The mean work of the profiled steps; ``None`` if the trace holds no whole step or no device activity."""
+    """Returns the mean work of the profiled steps; ``None`` if the trace holds no whole step or no device activity."""
     window = find_window(program, markers)
     if window is None:
         return None

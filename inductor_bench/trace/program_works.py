@@ -58,7 +58,7 @@ from .program_trace import (
 )
 from .rows import collector_paused
 
-# Says what the host did at each moment of a program's trace, in the words of the idle parts.
+# Finds what the host did at each moment of a program's trace, in the words that name idle parts.
 
 
 _SYNCHRONISING = re.compile(r"\w*Synchronize|\w*QueueFinish")
@@ -67,7 +67,7 @@ _ALLOCATING = re.compile(
     r"|cuMem(?:Alloc|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)\w*"
 )
 _READS = ("aten::item", "aten::_local_scalar_dense")
-"""Operators that read a value. They wait for the device if the value lies there; then they call its runtime."""
+"""Operators that read a value. If the value lies on the device, they call the device's runtime and wait."""
 
 _GUARDS = ("TorchDynamo Cache Lookup", "Torch-Compiled Region", "Pregraph bytecode")
 DATA_LOADING_RANGE = "enumerate(DataLoader)#"
@@ -78,8 +78,8 @@ _COMPUTES_NOTHING = re.compile(
     r"|result_type|size|stride|item|is_\w+|set_|resize_|movedim|swapaxes|diagonal|real|imag|broadcast\w*|unfold"
     r"|_local_scalar_dense|set_data|requires_grad_)"
 )
-"""Operators that make views or empty tensors, or read sizes. Without a launch they do not count as computation of the
-host."""
+"""Operators that make views or empty tensors, or read sizes. If they launch nothing, they do not count as computation
+of the host."""
 
 
 class _Span(NamedTuple):
@@ -89,13 +89,13 @@ class _Span(NamedTuple):
     end_s: float
     label: str
     op: int = -1
-    lasting: bool = False  # its label holds for everything in it
+    lasting: bool = False  # its label is used for everything in it
     graph: int = -1
-    alone: str = ""  # its label if there is none around it, either
+    alone: str = ""  # its label if no stretch around it has one
 
 
 class HostTimeline:
-    """What the thread of the steps did; while it recorded nothing, what the threads of the backward did.
+    """The activities of the thread of the steps; while it recorded nothing, those of the threads of the backward.
 
     Args:
         program: the trace.
@@ -115,7 +115,7 @@ class HostTimeline:
         self._others = [_Thread(spans.of(other)) for other in sorted(backward)]
 
     def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
-        """The host's activities in a stretch of time, in order and without holes."""
+        """Returns the host's activities in a stretch of time, in order and without holes."""
         for one in self._main.between(start_s, end_s):
             if one.label != PYTHON or not self._others:
                 yield one
@@ -169,7 +169,7 @@ class _HostSpans:
         }
 
     def of(self, thread: str) -> list[_Span]:
-        """Those of one thread, sorted, an enclosing one first."""
+        """Returns the stretches of one thread, sorted, an enclosing one first."""
         found = [
             self._operator(index)
             for index, op in enumerate(self._program.trace.host_ops)
@@ -216,7 +216,7 @@ class _HostSpans:
 
 
 def _list_graphs_within(program: ProgramTrace, calls: Sequence[GraphCall]) -> dict[int, int]:
-    """The graph of each call's range and of the operators around it, by the index of the operator."""
+    """Returns the graph of each call's range and of the operators around it, by the index of the operator."""
     found: dict[int, int] = {}
     for call in calls:
         above = call.op
@@ -235,14 +235,14 @@ def _label_range(name: str) -> str:
 
 
 def _label_runtime_call(name: str) -> str:
-    """What a call of the runtime is; empty for a launch, which is a part of what it launches for."""
+    """Returns what a call of the runtime is; empty for a launch, which is a part of the operation that it launches."""
     if _SYNCHRONISING.fullmatch(name):
         return SYNCHRONISING
     return ALLOCATING if _ALLOCATING.fullmatch(name) else ""
 
 
 def _flatten_spans(spans: Iterable[_Span]) -> Iterator[HostActivity]:
-    """The innermost label at each time. ``spans`` are sorted, an enclosing one first."""
+    """Returns the innermost label at each time. ``spans`` are sorted, an enclosing one first."""
     open_spans: list[_Span] = []
     now = float("-inf")
 
@@ -268,7 +268,7 @@ def _flatten_spans(spans: Iterable[_Span]) -> Iterator[HostActivity]:
 
 
 def _clip_span(around: _Span, span: _Span) -> _Span:
-    """A span with what it takes from the one around it. It is cut at its end, so that stretches stay nested."""
+    """Returns a span with what it takes from the one around it, and cut at the end of that one."""
     return _Span(
         span.start_s,
         min(span.end_s, around.end_s),
@@ -284,7 +284,7 @@ def _clip_span(around: _Span, span: _Span) -> _Span:
 
 @dataclass(frozen=True)
 class KnownGraph:
-    """What is known of a compiled graph beside the program."""
+    """What is known of a compiled graph from outside the program."""
 
     source: ModuleSource  # its module
     # the activities of one run of the module by itself, in order; empty if it was not run
@@ -298,7 +298,7 @@ def tie_events(
     units: Owners,
     graphs: Mapping[int, KnownGraph],
 ) -> dict[int, Activity]:
-    """The activity of each device event of a graph call whose graph is known, by the index of the event."""
+    """Returns the activity of each device event of a graph call whose graph is known, by the index of the event."""
     launched: dict[int, list[int]] = defaultdict(list)
     replayed: dict[int, list[int]] = defaultdict(list)
     for index, owner in enumerate(owners):
@@ -324,7 +324,7 @@ def tie_events(
 def list_host_activities(
     program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, graph: int, source: ModuleSource
 ) -> tuple[Activity, ...]:
-    """On a CPU the outermost operators of a graph's calls as activities; kernels that were not recorded are absent."""
+    """Returns on a CPU the outermost operators of a graph's calls as activities. Unrecorded kernels are missing."""
     tops = _find_top_operators_by_call(units)
     iterations = [
         Iteration(call.start_s, call.end_s, tuple(tops[number]), ())
@@ -343,7 +343,7 @@ def _find_top_operators_by_call(units: Owners) -> dict[int, list[int]]:
 
 
 class _Replays:
-    """Ties replayed events to the launches of the module by itself, by their order.
+    """Ties replayed events to the launches of the module's own run, by their order.
 
     A replay repeats the launches in the order in which the module made them.
     """
@@ -356,7 +356,7 @@ class _Replays:
         self._pairs: dict[tuple[str, ...], list[int | None]] = {}
 
     def tie(self, program: ProgramTrace, places: Sequence[int]) -> Iterable[tuple[int, Activity]]:
-        """The activities of the replayed events of one graph call, which are sorted by start."""
+        """Returns the activities of the replayed events of one graph call, which are sorted by start."""
         if not places:
             return
         events = [program.trace.device_events[place] for place in places]
@@ -373,7 +373,7 @@ class _Replays:
                 yield place, replace(known, name=event.name, duration_s=event.duration_s, event=event)
 
     def _fill(self, pairs: list[int | None], kinds: Sequence[str]) -> list[int | None]:
-        """Also pairs launches of other names between two pairs, if their kinds are the same one after the other."""
+        """Also pairs launches of other names between two pairs, if their sequences of kinds are equal."""
         bounds = [(-1, -1), *((at, launch) for at, launch in enumerate(pairs) if launch is not None)]
         bounds.append((len(pairs), len(self._kinds)))
         for (at, launch), (next_at, next_launch) in itertools.pairwise(bounds):
@@ -382,14 +382,14 @@ class _Replays:
         return pairs
 
     def _by_module(self, events: Sequence[DeviceEvent]) -> tuple[Activity, ...]:
-        """Ties by the calls in the module's text, if the module was not run by itself."""
+        """Ties events by the calls in the module's text, if the module was not run outside of the program."""
         alone = tuple(event._replace(host_op=-1, launch_start_s=None) for event in events)
         first, last = events[0].start_s, events[-1].start_s
         run = Iteration(first, last, (), tuple(range(len(alone))))
         return attribute_activities(Trace((), alone, (), ()), [run], self._known.source)
 
 
-# Makes the works of a program's steps: each device event, on a CPU each stretch of the host, with who did it.
+# Makes the works of a program's steps: each device event, on a CPU each stretch of the host, with its owner.
 
 
 FUSED_OPTIMIZER = "::FusedOptimizerTensorListMetadata<"
@@ -414,7 +414,7 @@ class ProgramWorks:
 def find_works(
     program: ProgramTrace, markers: Markers, graphs: Mapping[int, KnownGraph], *, on_host: bool
 ) -> ProgramWorks | None:
-    """The works of a program; ``None`` if the trace holds no whole step.
+    """Returns the works of a program; ``None`` if the trace holds no whole step.
 
     Args:
         program: its trace.
@@ -499,7 +499,7 @@ def _list_device_works(
 def _list_host_works(
     program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, threads: Collection[str]
 ) -> Iterator[Work]:
-    """The calls of graphs and the outermost operators of these threads, without those that load data."""
+    """Returns the calls of graphs and the outermost operators of these threads, without those that load data."""
     loading = RangesByThread(
         (one.thread, one.start_s, one.end_s, 0)
         for one in program.annotations
@@ -541,7 +541,7 @@ def _count_optimizers(units: Owners, window: StepWindow) -> dict[str, int]:
 def find_kernel_spans(
     found: ProgramWorks, slugs: Mapping[int, str], host_ops: Sequence[HostOp], *, on_host: bool
 ) -> Iterator[KernelSpans]:
-    """When the kernels of compiled graphs ran in the last step; on a CPU the outermost operators of the graphs.
+    """Returns when the kernels of compiled graphs ran in the last step; on a CPU the outermost operators of the graphs.
 
     Args:
         found: the works of the profile.

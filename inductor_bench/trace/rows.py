@@ -31,7 +31,7 @@ from .events import (
 
 
 def find_parents(starts: Sequence[int], ends: Sequence[int], threads: Sequence[object]) -> list[int]:
-    """For each interval the index of the innermost interval that encloses it on the same thread, or -1.
+    """Returns for each interval the index of the innermost interval that encloses it on the same thread, or -1.
 
     Args:
         starts, ends: whole numbers of one unit, sorted by start; of equal starts the longer interval first.
@@ -77,14 +77,15 @@ class Rows:
         self.forward_threads.append(arguments.forward_thread)
 
     def in_order(self) -> list[int]:
-        """Row numbers sorted by start; of equal starts the longer event first, then the smaller external id."""
+        """Returns row numbers sorted by start; of equal starts the longer event first, then the smaller external id."""
         starts, durations, externals = self.starts, self.durations, self.externals
         return sorted(range(len(starts)), key=lambda row: (starts[row], -durations[row], externals[row]))
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pauses cyclic garbage collection: a large trace makes many objects, keeps all of them and forms no cycles."""
+    """Inside, cyclic garbage collection is paused: a large trace makes many objects, keeps all of them and forms no
+    cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -130,7 +131,10 @@ def build_device_events(
 
 
 def _find_launches(wanted: set[int], runtime: Rows) -> dict[int, int]:
-    """The row of the launch by correlation; of a runtime call and the driver call within it, the runtime call's."""
+    """Returns the row of the launch by correlation.
+
+    If a runtime call contains a driver call, that of the runtime call.
+    """
     wanted.discard(_NEVER)
     launches: dict[int, int] = {}
     for row, correlation in enumerate(runtime.correlations):
@@ -185,13 +189,13 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_trace_and_origin(path: Path) -> tuple[Trace, int]:
-    """The trace of ``read_trace``, and the time of its second 0 on the file's own clock, in nanoseconds."""
+    """Returns the trace of ``read_trace``, and the time of its second 0 on the file's own clock, in nanoseconds."""
     with collector_paused():
         return _read(path)
 
 
 def read_rows(path: Path, kinds: Sequence[str], markers: tuple[str, ...] = ()) -> tuple[dict[str, Rows], EventReader]:
-    """The rows of each kind of events, and the reader that read them."""
+    """Returns the rows of each kind of events, and the reader that read them."""
     kind_of = Kinds(kinds)
     reader, classify = EventReader(path, kind_of), Classifier(kind_of, markers)
     rows = {kind: Rows() for kind in kinds}

@@ -1,8 +1,8 @@
 """Stores traces, gzipped and under a size limit, as files that Perfetto and chrome://tracing open.
 
-Of a trace that does not fit, the last iterations are dropped first. The source stays as it is, and the target is
-written whole or not at all. In the trace of a program's steps, each device event names its owner, and the user's lines
-come from a second trace."""
+If a trace does not fit, the last iterations are dropped first. The source stays as it is, and the target is written
+whole or not at all. In the trace of a program's steps, each device event names its owner, and the user's lines come
+from a second trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_ENDS = 64
 
 _LINKS = ("External id", "correlation", "device", "stream")
 _FLOW_PHASES = ("s", "t", "f")
-_SAFETY = 0.97  # share of the size limit that an estimate aims for
+_SAFETY = 0.97  # the share of the size limit that an estimate aims at
 
 
 Amend = Callable[[int, int, bytes], bytes]
@@ -75,13 +75,14 @@ def store_trace(source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iter
 def store_steps_trace(
     source: Path, target: Path, cut: Callable[[], tuple[Trace, int, Sequence[float]]], limit_bytes: int
 ) -> None:
-    """Stores a program's trace like :func:`store_trace`. Of one that is too large, the last steps are dropped first.
+    """Stores a program's trace like :func:`store_trace`. If it is too large, the last steps are dropped first.
 
     Args:
         source: a Chrome trace of torch.profiler.
         target: the file to write; it appears whole or not at all.
-        cut: is called if it does not fit, or was cut short itself. Returns the contents of ``source``, the time of
-            their second 0 on the file's clock in nanoseconds, and the times of the steps' boundaries in seconds.
+        cut: is called if the trace does not fit, or if ``source`` was cut short. Returns the contents of ``source``,
+            the time of their second 0 on the file's clock in nanoseconds, and the times of the steps' boundaries in
+            seconds.
         limit_bytes: maximum size of ``target``.
 
     Raises:
@@ -182,7 +183,10 @@ def _store_part(write: Callable[..., int], trace: Trace, origin: int, starts: li
 
 
 def _copy_whole(source: Path, partial: Path, limit: int) -> bool | None:
-    """Gzips the source as it is. Returns whether it has an end, so that it opens; ``None`` if it does not fit."""
+    """Gzips the source as it is.
+
+    Returns whether the copy is complete and can be opened; ``None`` if it does not fit.
+    """
     last: deque[bytes] = deque(maxlen=2)
     reader = ChunkReader(source)
     with _open_gzip_writer(partial) as (file, raw):
@@ -276,7 +280,7 @@ def _write(source: Path, partial: Path, selection: _Selection, limit: int, amend
 
 
 def _is_closing(tail: bytes) -> bool:
-    """Whether the text after the events completes the file, unlike that of a source that was cut there."""
+    """Whether the text after the events completes the file. If the source was cut there, it does not."""
     try:
         json.loads(b'{"traceEvents": []' + tail)
     except (ValueError, RecursionError):
@@ -337,13 +341,13 @@ def store_program_trace(source: Path, target: Path, markers: Markers, limit_byte
 
 
 def make_event_key(program: ProgramTrace, event: int) -> EventKey:
-    """The key of a device event by its index."""
+    """Makes the key of a device event from its index."""
     found = program.trace.device_events[event]
     return program.origin_ns + round(found.start_s * 1e9), found.correlation
 
 
 def annotate_trace(path: Path, notes: Mapping[EventKey, EventNote]) -> None:
-    """Writes what is known of each device event into a stored trace, in place of what stood there before.
+    """Writes the facts about each device event into a stored trace, over the facts of an earlier analysis.
 
     Raises:
         InductorBenchError: the file is no trace, or cannot be written.
@@ -364,8 +368,8 @@ def _write_arguments(note: EventNote) -> bytes:
 
 # Finds where the user's program called the operators of a trace, from a second trace with Python stacks.
 #
-# Stacks slow a program down, so that they are recorded in a step of their own. The operators of the two traces are
-# paired by their order.
+# Stacks slow a program, so they are recorded in a step of their own. The operators of the two traces are paired by
+# their order.
 
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>[0-9]+)\): (?P<function>.+)")
@@ -381,7 +385,7 @@ Found = TypeVar("Found")
 
 
 def read_user_calls(lines: ProgramTrace, markers: Markers) -> tuple[tuple[str, UserCall], ...]:
-    """The outermost operators of one step in their order, each with the user's call.
+    """Returns the outermost operators of one step in their order, each with the user's call.
 
     Args:
         lines: a trace of one step with Python stacks and modules.
@@ -401,7 +405,7 @@ def read_user_calls(lines: ProgramTrace, markers: Markers) -> tuple[tuple[str, U
 def pair_calls(
     program: ProgramTrace, tops: Sequence[int], called: Sequence[tuple[str, Found]], markers: Markers
 ) -> dict[int, Found]:
-    """What is known of each outermost operator of ``program``, by the operator's index.
+    """Returns what is known of each outermost operator of ``program``, by the operator's index.
 
     Args:
         program: the trace of the profiled steps.
@@ -430,7 +434,7 @@ def _find_busiest_thread(lines: ProgramTrace) -> str:
 def _list_operators(
     program: ProgramTrace, tops: Sequence[int], thread: str, start_s: float, end_s: float
 ) -> Iterator[int]:
-    """The outermost operators that a thread called in a stretch of time."""
+    """Returns the outermost operators that a thread called in a stretch of time."""
     for index, op in enumerate(program.trace.host_ops):
         if tops[index] == index and op.thread == thread and start_s <= op.start_s < end_s:
             yield index
@@ -439,7 +443,7 @@ def _list_operators(
 def _list_backward_calls(
     program: ProgramTrace, tops: Sequence[int], forward: Mapping[int, Found]
 ) -> Iterator[tuple[int, Found]]:
-    """The calls of the nodes of a backward: those of the forward operators that made them."""
+    """Returns the calls of backward nodes: those of the forward operators that made the nodes."""
     makers: dict[int, int] = {}
     for index, (op, number) in enumerate(zip(program.trace.host_ops, program.sequences, strict=True)):
         if number < 0:
@@ -453,7 +457,7 @@ def _list_backward_calls(
 
 
 def _find_sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[UserCall]:
-    """The user's call of each operator. Operators and frames are sorted by start."""
+    """Returns the user's call of each operator. Operators and frames are sorted by start."""
     frames = iter([one for one in lines.frames if one.thread == thread])
     upcoming = next(frames, None)
     stack: list[Range] = []
@@ -489,7 +493,7 @@ def _find_site(stack: Sequence[Range], operator: str) -> UserCall:
 
 
 def _find_called_function(stack: Iterable[Range]) -> Iterator[str]:
-    """The bare names of the functions in a stack, and the classes of the modules."""
+    """Returns the bare names of the functions in a stack, and the classes of the modules."""
     for one in stack:
         frame, builtin, module = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name), _MODULE.fullmatch(one.name)
         if module:
@@ -501,7 +505,7 @@ def _find_called_function(stack: Iterable[Range]) -> Iterator[str]:
 
 
 def is_user_file(file: str) -> bool:
-    """Whether a file of a stack belongs to neither torch nor Python."""
+    """Whether a file of a stack belongs neither to torch nor to Python."""
     if _LIBRARY.match(file):
         return False
     top = file.split("/")[0].removesuffix(".py")

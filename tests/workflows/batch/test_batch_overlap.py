@@ -218,7 +218,7 @@ def test_a_model_that_ran_out_of_memory_beside_another_is_tried_by_itself(
     found, events = run(tmp_path, "crowded 8|neighbour|other", monkeypatch)
     row = found["crowded"]
     assert (row.status, row.batch_size, row.attempts) == ("done", None, 1)
-    assert row.notes == ("there was too little memory beside another model: tried by itself",)
+    assert row.notes == ("there was too little memory beside another model: tried alone",)
     second = len(events) - 1 - events[::-1].index("begin crowded")
     assert events[second + 1] == "end crowded", "nothing began while it was tried again"
     assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
