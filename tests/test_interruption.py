@@ -66,11 +66,11 @@ def test_a_signal_that_comes_while_a_child_is_looked_at_does_not_hang_the_comman
 
         class Lock:
             def __init__(self):
-                self.lock, self.release, self.is_new = threading.Lock(), self.let_go, True
+                self.lock, self.release, self.is_new = threading.Lock(), self.allow_device_use, True
                 self.__class__.__enter__ = lambda self: self.acquire()
-                self.__class__.__exit__ = lambda self, *_: self.let_go()
+                self.__class__.__exit__ = lambda self, *_: self.allow_device_use()
 
-            def let_go(self):
+            def allow_device_use(self):
                 self.lock.release()
 
             def acquire(self, *words):

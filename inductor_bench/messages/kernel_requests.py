@@ -84,7 +84,7 @@ class VariantChange:
     threads: int | None = None  # the number of threads of a library call
     cudnn_benchmark: bool | None = None  # whether cuDNN searches for an algorithm
 
-    def recorded(self) -> dict[str, Any]:
+    def list_changed_facts(self) -> dict[str, Any]:
         """Returns the changed entries of the file's ``RECORDED``, by their keys."""
         entries = {
             "config": self.config or None,

@@ -159,7 +159,7 @@ class _CallReader:
     def _target(self, call: ast.Call) -> _Target | None:
         function = call.func
         if isinstance(function, ast.Subscript):
-            return self._partition(function)
+            return self._find_partition(function)
         path = write_dotted_name(function)
         head = path[0] if path else ""
         if head in self._kernels and (len(path) == 1 or path[1:] in (("run",), (head,))):
@@ -175,7 +175,7 @@ class _CallReader:
             return _Target(ast.unparse(function), operator=f"aten.{_METHODS[function.attr]}", commented=False)
         return None
 
-    def _partition(self, function: ast.Subscript) -> _Target | None:
+    def _find_partition(self, function: ast.Subscript) -> _Target | None:
         number = function.slice.value if isinstance(function.slice, ast.Constant) else None
         if write_dotted_name(function.value) != ("self", "partitions") or not isinstance(number, int):
             return None

@@ -72,7 +72,7 @@ def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[M
     """
     marks = _remove_common_name(_add_object_names([_mark(text, code) for text, code in modules]))
     several_ranks = len({mark.rank for mark in marks}) > 1
-    first, by_size = _keep_first_compilations(marks), _add_sizes(marks)
+    first, by_size = _keep_first_compilations(marks), _find_sized_families(marks)
     labels = []
     for mark, number in zip(marks, _number_labels(marks), strict=True):
         words = mark.words(1 if mark.family in by_size else number)
@@ -113,7 +113,7 @@ def _add_object_names(marks: list[_Mark]) -> list[_Mark]:
     return [replace(mark, name=mark.object) if (mark.rank, mark.name) in several else mark for mark in marks]
 
 
-def _add_sizes(marks: Sequence[_Mark]) -> set[Hashable]:
+def _find_sized_families(marks: Sequence[_Mark]) -> set[Hashable]:
     """Returns the families whose graphs each have another size, or symbols for sizes."""
     families: dict[tuple[Hashable, str], list[_Mark]] = defaultdict(list)
     for mark in marks:

@@ -254,14 +254,14 @@ class LaunchReader(WrapperReader):
         self.launches: dict[tuple[object, ...], Launch] = {}
         self._position = 0
 
-    def launched(self, alternatives: Sequence[KernelCall]) -> None:
+    def receive_kernel_call(self, alternatives: Sequence[KernelCall]) -> None:
         for kernel, values in alternatives:
             launch = self._describe(kernel, values)
             if launch is not None:
                 self._count(launch)
         self._position += 1
 
-    def library_call(self, call: ast.Call) -> tuple[str, ...] | None:
+    def receive_library_call(self, call: ast.Call) -> tuple[str, ...] | None:
         parts = call_parts(call)
         if parts is None:
             return None
@@ -477,7 +477,7 @@ class _BufferReader(WrapperReader):
 
     # Calls
 
-    def launched(self, alternatives: Sequence[KernelCall]) -> None:
+    def receive_kernel_call(self, alternatives: Sequence[KernelCall]) -> None:
         kernel, values = alternatives[0]
         call = self._add_call()
         if kernel.language == "cpp" and not self._on_host:
@@ -493,7 +493,7 @@ class _BufferReader(WrapperReader):
             if pointer.use.written:
                 call.written.append(view)
 
-    def library_call(self, call: ast.Call) -> tuple[str, ...] | None:
+    def receive_library_call(self, call: ast.Call) -> tuple[str, ...] | None:
         parts = call_parts(call)
         path = write_dotted_name(call.func)
         if parts is None and (not path or find_operator(path) is None):

@@ -293,11 +293,11 @@ class WrapperReader(ABC):
         self._results: dict[int, tuple[str, ...]] = {}
 
     @abstractmethod
-    def launched(self, alternatives: Sequence[KernelCall]) -> None:
+    def receive_kernel_call(self, alternatives: Sequence[KernelCall]) -> None:
         """Is called for each call of a kernel, or of a multi-kernel, which runs one of several alternatives."""
 
     @abstractmethod
-    def library_call(self, call: ast.Call) -> tuple[str, ...] | None:
+    def receive_library_call(self, call: ast.Call) -> tuple[str, ...] | None:
         """Is called for each other call; returns the known element types of a library call's leading results, else
         ``None``."""
 
@@ -356,18 +356,18 @@ class WrapperReader(ABC):
         if name == "assert_size_stride" and len(call.args) >= 3 and isinstance(call.args[0], ast.Name):
             self._learn_shape(call.args[0].id, self._sizes_of(call.args[1]), self._sizes_of(call.args[2]))
         elif name in self._kernels and path[1:] in ((), ("run",)):
-            self.launched([(self._kernels[name], [self._evaluate(node) for node in call.args])])
+            self.receive_kernel_call([(self._kernels[name], [self._evaluate(node) for node in call.args])])
         elif name in self._choices:
             values = [self._evaluate(node) for node in call.args]
             taken = self._slices.get(name, {})
             chosen = enumerate(self._kernels[kernel] for kernel in self._choices[name])
-            self.launched([(one, select_arguments(values, taken.get(index))) for index, one in chosen])
+            self.receive_kernel_call([(one, select_arguments(values, taken.get(index))) for index, one in chosen])
         elif self._operator(call) is None:
             self._evaluate(call)
 
     def _operator(self, call: ast.Call) -> StorageView | None:
         """Returns the result of a library call; ``None`` for any other call."""
-        dtypes = self.library_call(call)
+        dtypes = self.receive_library_call(call)
         if dtypes is None:
             return None
         result = self._new(dtype=dtypes[0] if dtypes else None)
@@ -412,7 +412,7 @@ class WrapperReader(ABC):
     def _result(self, call: ast.Call) -> Value | None:
         """The result of an allocation, a view, a function of the module or a library call; ``None`` if unknown."""
         path = write_dotted_name(call.func)
-        name = path[0] if len(path) == 1 else self._partition(call.func)
+        name = path[0] if len(path) == 1 else self._find_partition(call.func)
         if name in self._functions:
             return self._enter(self._functions[name], tuple(self._known(node) for node in call.args))
         if _ALLOCATOR.fullmatch(name) and len(call.args) >= 2:
@@ -433,7 +433,7 @@ class WrapperReader(ABC):
                 return replace(base, offset=base.offset + offset).with_layout(shape, stride)
         return self._operator(call)
 
-    def _partition(self, function: ast.expr) -> str:
+    def _find_partition(self, function: ast.expr) -> str:
         if isinstance(function, ast.Subscript) and write_dotted_name(function.value) == ("self", "partitions"):
             number = self._evaluate(function.slice)
             if isinstance(number, int) and 0 <= number < len(self._partitions):

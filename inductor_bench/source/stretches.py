@@ -71,8 +71,8 @@ class _SiteReader(LaunchReader):
             self._statement = statement
             super().follow([statement])
 
-    def launched(self, alternatives: Sequence[KernelCall]) -> None:
-        super().launched(alternatives)
+    def receive_kernel_call(self, alternatives: Sequence[KernelCall]) -> None:
+        super().receive_kernel_call(alternatives)
         kernel, values = alternatives[0]
         call, pointers = self._called(), self._read_pointers(kernel)
         tensors = [value for value in values if isinstance(value, StorageView)]
@@ -84,8 +84,8 @@ class _SiteReader(LaunchReader):
         texts = tuple(map(ast.unparse, call.args))
         self.sites.append(Site(self._statement.lineno, kernel, None, given, texts, uses))
 
-    def library_call(self, call: ast.Call) -> tuple[str, ...] | None:
-        dtypes, parts = super().library_call(call), call_parts(call)
+    def receive_library_call(self, call: ast.Call) -> tuple[str, ...] | None:
+        dtypes, parts = super().receive_library_call(call), call_parts(call)
         if parts is None or not parts[0].endswith(OUT) or self._called() is not call:
             return dtypes
         nodes = [*parts[1], *(keyword.value for keyword in call.keywords)]
@@ -247,7 +247,7 @@ def _join(sites: Sequence[Site], sizes: Sequence[int], device: str, block: _Bloc
                     f"{site.expressions[place]}, which {site.name} gets, is not known from the text"
                 )
     for one in given:
-        one.is_fresh, one.is_alive = block.fate(one.view.storage, given)
+        one.is_fresh, one.is_alive = block.find_lifetime(one.view.storage, given)
         one.output_only = one.output_only or one.is_fresh
     scratch = [one for one in given if (one.written or one.is_fresh) and not one.is_alive]
     ordered = [*(one for one in given if one not in scratch), *scratch]
@@ -363,7 +363,7 @@ class _Block:
             return _is_stream(statement) or _is_alias(statement) or _is_allocation(statement)
         return isinstance(statement, ast.Delete) or _is_assertion(statement) or statement.lineno in self._lines
 
-    def fate(self, storage: int, given: Sequence[_Given]) -> tuple[bool, bool]:
+    def find_lifetime(self, storage: int, given: Sequence[_Given]) -> tuple[bool, bool]:
         """Whether a memory is allocated only for the stretch, and whether it is read after the stretch."""
         names = self.names_of(storage, given)
         earlier = [one for one in self.before if _list_reads(one, names)]

@@ -73,11 +73,11 @@ def _search(left: list[str], right: list[str]) -> list[tuple[int, int]]:
                 x, y = x + 1, y + 1
             furthest[here] = x
             if x >= len(left) and y >= len(right):
-                return _trace_back(rounds, len(left), len(right))
+                return _list_matched_pairs(rounds, len(left), len(right))
     return _match_blocks(left, right)
 
 
-def _trace_back(rounds: list[array[int]], x: int, y: int) -> list[tuple[int, int]]:
+def _list_matched_pairs(rounds: list[array[int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs = []
     for differences in range(len(rounds) - 1, -1, -1):
         furthest, diagonal = rounds[differences], x - y

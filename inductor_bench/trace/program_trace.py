@@ -230,9 +230,9 @@ class Owners:
             self._owner(event, launches.get(event.correlation, -1)) for event in self._program.trace.device_events
         ]
         replaying = {owner.call for owner in owners if owner.replayed}
-        return [self._or_input(owner) if owner.call in replaying else owner for owner in owners]
+        return [self._replace_by_input_copy(owner) if owner.call in replaying else owner for owner in owners]
 
-    def _or_input(self, owner: Owner) -> Owner:
+    def _replace_by_input_copy(self, owner: Owner) -> Owner:
         """Returns the copy of a CUDA graph's inputs, if the owner is one; otherwise the owner."""
         if owner.kind != GRAPH or owner.replayed or owner.op < 0:
             return owner

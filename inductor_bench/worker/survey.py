@@ -502,7 +502,7 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
     phases.end("counting FLOPs")
     if not job.describes:
         return MachineFacts(Environment(), costs, phases_s=phases.times_s)
-    shared.use()  # until this process ends, because its end occupies the GPU, too
+    shared.take_turn()  # until this process ends, because its end occupies the GPU, too
     phases.end("waiting for the device")
     environment = describe_environment()
     phases.end("describing the machine")

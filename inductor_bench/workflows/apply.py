@@ -160,7 +160,7 @@ def add_verification(run: Run, found: Verification) -> Run:
     return replace(run, retunes=retunes, verification=found)
 
 
-def forget_dropped(found: Verification, environment: Environment) -> None:
+def delete_dropped_tunings(found: Verification, environment: Environment) -> None:
     """Deletes the dropped configs, and those of twins, from the tunings of the environment that other runs use."""
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     if not dropped:
@@ -246,7 +246,7 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
         return _run(folder.path, pinned, request)
     found, interrupted = _verify(folder, pinned, request, progress, has_replayed_graphs(run))
     found = _add_checks(found, edits)
-    forget_dropped(found, run.environment)
+    delete_dropped_tunings(found, run.environment)
     folder.save(add_verification(run, found))
     _, problem = run_report(folder.path)
     return ApplyOutcome(
@@ -305,7 +305,7 @@ def _apply_elsewhere(
         if not keeps_log:
             shutil.rmtree(place, ignore_errors=True)
     found = _add_checks(found, edits)
-    forget_dropped(found, environment)
+    delete_dropped_tunings(found, environment)
     return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted, request=request)
 
 

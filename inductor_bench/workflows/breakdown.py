@@ -53,12 +53,12 @@ from .modules.compile_environment import capture_environment, keep_for_later_run
 from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, add_profile, draw_step, keep_captured
 from .modules.kernel_files import extract_run
-from .modules.module_measurements import Aside, ModuleMeasurement, ModuleMeasurements, ProfiledModule
+from .modules.module_measurements import ModuleMeasurement, ModuleMeasurements, ProfiledModule, SideWork
 from .modules.observed_files import describe_phase
 from .modules.program_run import (
     CapturedProgram,
     FoundModule,
-    Looks,
+    RunListeners,
     capture_program,
     find_python,
     labelled,
@@ -236,7 +236,7 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
             keep_stage_times(stages, folder, redaction)
             return outcome
         except KeyboardInterrupt as stop:
-            outcome = breakdown.interrupted()
+            outcome = breakdown.record_interruption()
             keep_stage_times(stages, folder, redaction)
             raise StoppedBreakdown(outcome) from stop
 
@@ -321,7 +321,7 @@ class Breakdown:
         self.run = self._redaction.run(self.run)
         self._folder.save(self.run)
 
-    def interrupted(self) -> BreakdownOutcome:
+    def record_interruption(self) -> BreakdownOutcome:
         """Adds what was observed since the last record, and the interruption. A second one leaves both out."""
         if self._stage in (CAPTURE, PROFILE):
             self._progress.stage("adding what was observed until now (Ctrl-C leaves it out)")
@@ -383,7 +383,7 @@ class Breakdown:
                 self._begun.close(waits=True)
                 self.run = replace(self.run, failures=(*self._failures_before, *captured.failures))
             self._is_concluded, self._begun = False, self._begin_modules(captured, pool)
-        self._begun.let_go()
+        self._begun.allow_device_use()
         if not self._is_concluded:
             self._measure_modules(self._begun)
 
@@ -399,7 +399,7 @@ class Breakdown:
     def _measure_modules(self, begun: ModuleMeasurements) -> None:
         """Profiles each module. A module that fails next to others is tried again alone."""
         again = []
-        with Aside(begun.is_beside) as aside, closing(begun):
+        with SideWork(begun.is_beside) as aside, closing(begun):
             aside.do(partial(read_step_ahead, self._evidence, self._files))
             for module, label, measure in begun:
                 if not self._measure_module(begun, module, label, measure, aside, is_last=begun.at_once == 1):
@@ -424,7 +424,7 @@ class Breakdown:
         """Runs the program, or finds the modules that a target names."""
         if self._listed is None:
             what = (self._request, self._folder, pool.environment, self._python, self._progress)
-            looks = Looks(
+            looks = RunListeners(
                 self._prepare_answer, partial(self._answer_early, pool=pool), partial(self._end_of_program, pool=pool)
             )
             with self._program_turn():
@@ -478,7 +478,7 @@ class Breakdown:
         module: FoundModule,
         label: ModuleLabel,
         measure: Callable[[], ModuleMeasurement],
-        aside: Aside,
+        aside: SideWork,
         *,
         is_last: bool,
     ) -> bool:

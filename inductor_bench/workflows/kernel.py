@@ -29,7 +29,7 @@ from ..records.run import Environment, Peaks
 from .kernels.kernel_session import (
     DeviceInUseError,
     KernelSession,
-    choose_place,
+    choose_save_path,
     find_files,
     make_failure,
     make_kernel_environment,
@@ -37,9 +37,9 @@ from .kernels.kernel_session import (
 )
 from .kernels.kernel_timing import (
     KernelTimings,
-    advise,
     collect_notes,
     describe_kernel,
+    list_advice,
     make_tuner,
     measure_file,
     run_tuners,
@@ -148,7 +148,7 @@ def _describe(file: Path, tuner: Tuner, tuning: Tuning, session: KernelSession) 
         shared_device=session.find_other_jobs(tuner.facts.device),
     )
     notes = collect_notes(tuner, tuning.method, kernel)
-    return replace(kernel, advice=tuple(advise(kernel)), tuning=replace(tuning, notes=(*tuning.notes, *notes)))
+    return replace(kernel, advice=tuple(list_advice(kernel)), tuning=replace(tuning, notes=(*tuning.notes, *notes)))
 
 
 # Times all configurations from which Inductor would choose for a kernel, without choosing one.
@@ -450,4 +450,6 @@ def _time_configs_or_tune(
     if session.request.configs:
         yield from list_configs(kernels, session)
     elif session.request.autotune:
-        yield from tune(kernels, {file: choose_place(save, file, files) for file in kernels} if save else {}, session)
+        yield from tune(
+            kernels, {file: choose_save_path(save, file, files) for file in kernels} if save else {}, session
+        )

@@ -240,7 +240,7 @@ class ObservedBlock:
                 else:
                     breakdown.stop(captured, _find_failure(error))
             except KeyboardInterrupt:
-                self.run.finish(breakdown.interrupted().run)
+                self.run.finish(breakdown.record_interruption().run)
                 raise
             except Exception as problem:  # a training may have taken hours
                 breakdown.note(problem)

@@ -95,7 +95,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     """
     allowed, denied = choose_groups(request.only, request.allowed, request.denied)
     request = replace(request, allowed=allowed, denied=denied, only=())
-    own = own_settings(request)
+    own = read_own_settings(request)
     request = choose_devices(request)
     folder, program, before_s = _find_run(request, progress)
     run = folder.load()
@@ -183,7 +183,7 @@ def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress:
     return gpus
 
 
-def own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
+def read_own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
     """Returns the settings that the user adds to the menu.
 
     Raises:
@@ -420,7 +420,7 @@ class _Searching:
             more = replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=budget_s)
             return replace(more, searched_s=searched_s)
         self._progress.stage("looking at the machine")
-        environment, options = look(self._python, self._folder.work, self._environment)
+        environment, options = read_machine(self._python, self._folder.work, self._environment)
         facts, pins = StepFacts(self._run), self._write_pins()
         rows = make_menu(facts, self._request.allowed, self._request.denied, options, self._own, pins)
         command = shlex.join(["inductor-bench", *self._redaction.words(sys.argv[1:])]) if is_command() else CALLED
@@ -508,7 +508,7 @@ def reset_row(row: MenuRow) -> MenuRow:
     )
 
 
-def look(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Environment, dict[str, str] | None]:
+def read_machine(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Environment, dict[str, str] | None]:
     """The machine as an interpreter sees it, and Inductor's options there; ``None`` if it does not tell them.
 
     Raises:

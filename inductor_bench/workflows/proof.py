@@ -115,7 +115,7 @@ def read_compared(work: Path) -> list[ComparedSteps]:
     return [codec.decode(ComparedSteps, read_json(file)) for file in work.glob(f"*{COMPARED}")]
 
 
-def end_of(ended: ProcessResult) -> str:
+def describe_end(ended: ProcessResult) -> str:
     """Returns the end of a program in words, with the error that it printed."""
     error = "" if ended.ok else find_last_error(ended.tail())
     return f"{ended.outcome} ({error})" if error else ended.outcome
@@ -123,7 +123,7 @@ def end_of(ended: ProcessResult) -> str:
 
 def make_failure(ended: ProcessResult) -> tuple[str, ...]:
     """Makes the note about a program that did not end well; empty if it ended well, or was ended on purpose."""
-    return () if ended.ok else (f"The program {end_of(ended)}: see {ended.log}",)
+    return () if ended.ok else (f"The program {describe_end(ended)}: see {ended.log}",)
 
 
 def now() -> str:
@@ -353,7 +353,7 @@ def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, 
             ended, work = start(pinned if tuned else bare, plan, APPLY, "steps", f"compare-{number}", progress)
             found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
             if found is None or not found.step_times_s:
-                what = f"the program {end_of(ended)} before its steps were timed"
+                what = f"the program {describe_end(ended)} before its steps were timed"
                 raise InductorBenchError(what, f"see {ended.log}", "program-failed")
             processes += read_states(work)
             require_taken(processes)
@@ -456,13 +456,16 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
         require_taken(processes)
         if not found:
             nothing = "" if make_failure(ended) else " and compiled nothing, or its compiled functions never ran"
-            raise InductorBenchError(f"the program {end_of(ended)}{nothing}", f"see {ended.log}", "program-failed")
+            raise InductorBenchError(
+                f"the program {describe_end(ended)}{nothing}", f"see {ended.log}", "program-failed"
+            )
         leading = min(found, key=lambda one: (not one.steps and one.state != CUDA_GRAPHS, one.rank or 0, one.pid))
         if leading.state == CUDA_GRAPHS:
             return verify_processes(pinned, plan, progress, replays=True)
         if not leading.steps:
             error = f": {leading.error}" if leading.error else ""
-            what = f"the program {end_of(ended)} {_UNCOMPARED.get(leading.state, 'before a step was compared')}{error}"
+            when = _UNCOMPARED.get(leading.state, "before a step was compared")
+            what = f"the program {describe_end(ended)} {when}{error}"
             raise InductorBenchError(what, f"see {ended.log}", "program-failed")
         described = describe_steps(pinned, leading, processes)
         return replace(described, notes=(*described.notes, *make_failure(ended)))

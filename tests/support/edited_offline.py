@@ -57,7 +57,7 @@ def main(path: str, name: str) -> dict[str, Any]:
     kernel, pinned = scope[name], make_pinned_kernels()
     stages: dict[str, Any] = {}
     for stage, tuned in (("first", False), ("tuned", True), ("own", False)):
-        pinned.use(tuned)
+        pinned.switch_config(tuned)
         launched.clear()
         for _ in range(2):
             kernel.run(stream=0)

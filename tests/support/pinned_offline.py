@@ -74,7 +74,7 @@ def main(path: str) -> dict[str, Any]:
     set_launchers(kernel, first)
     pinned = make_pinned_kernels()
     for tuned in (True, False):
-        pinned.use(tuned)
+        pinned.switch_config(tuned)
         stages["tuned" if tuned else "own"] = [read_config_values(launcher.config) for launcher in kernel.launchers]
         stages["tuned is final" if tuned else "own is final"] = are_final(kernel)
         stages["state of tuned" if tuned else "state of own"] = codec.encode(pinned.describe())["states"]

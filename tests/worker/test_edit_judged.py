@@ -13,7 +13,7 @@ from inductor_bench.source.harness.common import Arguments
 from inductor_bench.worker.bench.arena import Arena, change_values, find_covered_bytes
 from inductor_bench.worker.bench.edit_judge import (
     _find_nearest_computed,
-    agrees,
+    agrees_up_to_rounding,
     compute_reference,
     judge_output,
     load_reference,
@@ -92,7 +92,9 @@ def test_a_reference_counts_if_it_agrees_with_the_original(tmp_path: Path) -> No
     assert [each.dtype for each in computed] == [torch.float64] * 3
     results = [values * 2 + 1, values * 2, values[:7]]
     matched = _find_nearest_computed(computed, results)
-    assert [one is not None and agrees(one, result) for one, result in zip(matched, results, strict=True)] == [
+    assert [
+        one is not None and agrees_up_to_rounding(one, result) for one, result in zip(matched, results, strict=True)
+    ] == [
         *(True, True, False),
     ]
     assert compute_reference(lambda *_: torch.zeros(2) @ torch.zeros(3), Arguments([], {}, [])) == []

@@ -143,15 +143,15 @@ def test_a_kernel_runs_its_edit_and_inductors_source_in_turn() -> None:
     kernel = EditedAutotuner(EDIT, ELSEWHERE, tuned, own)
     own.run(stream=0)
     assert kernel.state().state == REPLACED
-    kernel.use(True)
+    kernel.switch_config(True)
     assert kernel.state().state == UNUSED and kernel.state().reason == NOT_RUN
     own.run(stream=0)
     own.run(stream=0)
     assert kernel.state().state == PINNED and kernel.state().event_name == ELSEWHERE
     assert own.run == tuned.run, "later launches take no detour"
-    kernel.use(True)
+    kernel.switch_config(True)
     assert own.run == tuned.run
-    kernel.use(False)
+    kernel.switch_config(False)
     own.run(stream=0)
     assert own.ran == ["own", "own"] and tuned.ran == ["edited"] * 2
 
@@ -168,7 +168,7 @@ def test_an_edit_with_the_same_hints_takes_the_config_that_inductor_has_chosen(
     own, tuned = Autotuner("own", launchers=list(map(launcher, chosen))), Autotuner("edited")
     tuned.launchers = [launcher(2), launcher(4)]
     kernel = EditedAutotuner(EDIT, ELSEWHERE, tuned, own, keeps_config=keeps)
-    kernel.use(True)
+    kernel.switch_config(True)
     own.run(stream=0)
     assert tuned.ran == ["edited"]
     assert [one.config.num_warps for one in tuned.launchers] == warps
@@ -187,7 +187,7 @@ def test_an_unchanged_source_is_the_same_object_and_runs_once_a_launch(compares:
     same = Autotuner("same")
     kernel = EditedAutotuner(EDIT, ELSEWHERE, same, same if compares else None)
     for tuned in (False, True, False, True):
-        kernel.use(tuned)
+        kernel.switch_config(tuned)
         same.run(stream=0)
         assert kernel.state().state == (PINNED if tuned or not compares else REPLACED)
     assert same.ran == ["same"] * 4
@@ -224,7 +224,7 @@ def test_an_edit_that_does_not_compile_leaves_the_original(fails: str, compares:
     assert (kernel.own is not None) is bool(compares or fails)
     assert compiler.compiled == (["edited", "own"] if compares or fails else ["edited"])
     if fails:
-        kernel.use(True)
+        kernel.switch_config(True)
         assert kernel.state().state == REFUSED
         assert ("SyntaxError: invalid syntax" if fails == "now" else "tmp99 is not defined") in kernel.state().reason
     else:

@@ -118,14 +118,14 @@ def test_it_is_asked_only_of_a_gpu_whose_steps_are_measured() -> None:
     watch, gpu = GpuWatch(), SharedGpu({SELF: 0.5}, {})
     watch.begin()
     assert watch.sharing() is None, "there is no driver"
-    watch.use(gpu)
+    watch.set_driver(gpu)
     watch.begin()
     watch.begin_window()
     assert watch.sharing() == GpuSharing((), 0.5, 0.95, 0)
     begin_us, steady_us = gpu.asked
     assert 0 < begin_us <= steady_us
     later = GpuWatch()
-    later.use(gpu)
+    later.set_driver(gpu)
     assert later.sharing() is None, "no step is measured yet"
 
 

@@ -68,10 +68,10 @@ def test_a_function_is_compiled_in_its_turn_and_has_its_code_again_afterwards(
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, place_of(penalty), True))
     one, two = torch.ones(3, requires_grad=True), torch.zeros(3)
     for number in (0, 1, 0, 1):
-        turns.use(number)
+        turns.activate(number)
         assert other(one, two, scale=3.0).item() == 3.0 and other(one, wanted=two).requires_grad
         assert (penalty.__code__ is own) is (number == 0)
-    turns.use(0)
+    turns.activate(0)
     assert penalty.__code__ is own and not any("__inductor_bench_call" in name for name in globals())
     assert len(compiled) == 2 and not turns.settings[1].failure and turns.settings[1].graphs == 2
     assert {(one.reason, one.gradients, one.is_compared) for one in turns.checks} == {("", 1, True)}
@@ -85,9 +85,9 @@ def test_a_local_function_with_free_variables_and_a_method_are_found(tmp_path: P
 
     switches = [VariantSwitch(FUNCTION, place_of(one), True) for one in (local, Scale.apply)]
     turns = turns_of(tmp_path, *switches)
-    turns.use(1)
+    turns.activate(1)
     assert local(torch.ones(2), 1, 2).tolist() == [6, 6] and Scale(4.0).apply(torch.ones(1)).tolist() == [4]
-    turns.use(0)
+    turns.activate(0)
     assert len(compiled) == 2 and not turns.settings[1].failure
 
 
@@ -95,9 +95,9 @@ def test_a_function_of_torch_is_found_by_its_path(tmp_path: Path, compiled: list
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, "torch.nn.functional.cross_entropy", True))
     values, classes = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 0])
     expected = torch.nn.CrossEntropyLoss()(values, classes)
-    turns.use(1)
+    turns.activate(1)
     assert torch.allclose(torch.nn.CrossEntropyLoss()(values, classes), expected)
-    turns.use(0)
+    turns.activate(0)
     assert len(compiled) == 1 and [check.gradients for check in turns.checks] == [1]
 
 
@@ -115,9 +115,9 @@ def test_a_dropped_gradient_and_a_wrong_output_of_a_function_are_seen(
             upstream, "compile_own_graph", lambda module, *_, wrong=wrong: wrong(upstream.copy_graph(module).forward)
         )
         turns = turns_of(tmp_path, place)
-        turns.use(1)
+        turns.activate(1)
         penalty(torch.ones(3, requires_grad=True), torch.zeros(3))
-        turns.use(0)
+        turns.activate(0)
         (check,) = turns.checks
         assert said in check.reason and check.is_compared and turns.alive == []
 
@@ -127,29 +127,29 @@ def test_random_numbers_of_a_function_are_not_compared(tmp_path: Path) -> None:
         return torch.nn.functional.dropout(values, 0.5)
 
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, place_of(drop), True))
-    turns.use(1)
+    turns.activate(1)
     drop(torch.ones(100))
-    turns.use(0)
+    turns.activate(0)
     (check,) = turns.checks
     assert not check.is_compared and "random" in check.reason
 
 
 def test_a_function_that_is_not_there_or_not_called_gives_the_variant_up(tmp_path: Path) -> None:
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, f"{__file__}:1:missing", True))
-    turns.use(1)
+    turns.activate(1)
     assert turns.settings[1].failure == "the program has no function missing that can be compiled"
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, place_of(penalty), True))
-    turns.use(1)
-    turns.use(0)
+    turns.activate(1)
+    turns.activate(0)
     assert turns.settings[1].failure == "no step calls penalty outside of compiled graphs"
 
 
 def test_a_function_that_is_compiled_again_gives_the_variant_up_and_goes_on(tmp_path: Path) -> None:
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, place_of(penalty), True))
     for turn in range(3):
-        turns.use(1)
+        turns.activate(1)
         assert float(penalty(torch.ones(3), torch.zeros(3), scale=float(turn + 2))) == turn + 2
-        turns.use(0)
+        turns.activate(0)
     assert "penalty is compiled again in its call" in turns.settings[1].failure
 
 
@@ -160,7 +160,7 @@ def test_a_generator_is_no_function_to_be_compiled(tmp_path: Path) -> None:
     (found,) = find_functions(place_of(counting))
     assert isinstance(found, types.FunctionType)
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, place_of(counting), True))
-    turns.use(1)
+    turns.activate(1)
     assert "that can be compiled" in turns.settings[1].failure
 
 
@@ -179,13 +179,13 @@ def test_an_optimizer_compiles_its_step_in_turn_on_the_same_state(
     pairs = [trained(kind), trained(kind)]
     turns.optimizers._known.add(pairs[0][1])
     for number in (0, 0, 1, 1, 0, 1, 1, 0):
-        turns.use(number)
+        turns.activate(number)
         for weight, optimizer, scheduler in pairs:
             weight.square().sum().backward()
             optimizer.step()
             optimizer.zero_grad()
             scheduler.step()
-    turns.use(0)
+    turns.activate(0)
     (one, ours, _), (two, theirs, _) = pairs
     assert torch.allclose(one, two, atol=1e-5) and compiled
     assert not turns.settings[1].failure and all(not check.reason for check in turns.checks)
@@ -199,10 +199,10 @@ def test_a_step_of_an_optimizer_with_wrong_numbers_is_seen(tmp_path: Path, monke
     turns = turns_of(tmp_path, VariantSwitch(OPTIMIZER, "compiled", True))
     weight, optimizer, _ = trained()
     turns.optimizers._known.add(optimizer)
-    turns.use(1)
+    turns.activate(1)
     weight.square().sum().backward()
     optimizer.step()
-    turns.use(0)
+    turns.activate(0)
     assert any("after the call differs" in check.reason for check in turns.checks) and turns.alive == []
 
 
@@ -222,7 +222,7 @@ def test_a_learning_rate_that_the_program_sets_stays(tmp_path: Path) -> None:
 
 def test_what_should_hold_from_the_start_and_is_not_there_is_refused(tmp_path: Path) -> None:
     turns = turns_of(tmp_path, VariantSwitch(FUNCTION, f"{__file__}:1:missing", True), alternates=False)
-    turns.hold()
+    turns.activate_held()
     turns.end()
     assert turns.settings[1].refused == ["the program has no function of this name that can be compiled"]
 
@@ -231,7 +231,7 @@ def test_what_holds_from_the_start_is_compiled_once_it_is_there(tmp_path: Path, 
     switches = VariantSwitch(FUNCTION, place_of(penalty), True), VariantSwitch(OPTIMIZER, "compiled", True)
     turns = turns_of(tmp_path, *switches, alternates=False)
     own = penalty.__code__
-    turns.hold()
+    turns.activate_held()
     weight, optimizer, _ = trained()
     try:
         weight.grad = torch.ones(5)

@@ -64,25 +64,25 @@ def pinned(own: list[Config], tuned: Config | None, reason: str = "") -> PinnedA
 def test_a_kernel_changes_its_launcher_and_back() -> None:
     kernel = pinned([OWN], TUNED)
     assert kernel.state().state == REPLACED
-    kernel.use(True)
+    kernel.switch_config(True)
     assert kernel.state().state == PINNED and kernel.state().config == TUNED
     assert kernel.autotuner._cached_launcher is None, "torch 2.13 keeps the last launcher for its fast path"
-    kernel.use(True)
+    kernel.switch_config(True)
     assert kernel.state().own_config == OWN
-    kernel.use(False)
+    kernel.switch_config(False)
     assert kernel.state().config == OWN and kernel.state().own_config == {}
 
 
 def test_a_kernel_that_has_not_chosen_yet_stays_as_it_is() -> None:
     kernel = pinned([OWN, {**OWN, "num_warps": 8}], TUNED)
-    kernel.use(True)
+    kernel.switch_config(True)
     assert len(kernel.autotuner.launchers) == 2
     assert kernel.state().state == UNUSED
 
 
 def test_a_pin_that_did_not_compile_is_refused_with_its_reason() -> None:
     kernel = pinned([OWN], None, "it did not compile here: OutOfResources: shared memory")
-    kernel.use(True)
+    kernel.switch_config(True)
     assert kernel.state() == PinState(
         "r" * 16,
         "triton_red_fused_0",
@@ -97,12 +97,12 @@ def test_a_cpp_kernel_changes_its_function_and_back() -> None:
     pin = CppPin("c" * 16, "cpp_fused_0", {"threads": 1}, "")
     kernel = PinnedCppKernel(pin, tuned=lambda: "tuned", own=lambda: "own")
     assert kernel() == "own" and kernel.state().state == REPLACED
-    kernel.use(True)
+    kernel.switch_config(True)
     assert kernel() == "tuned" and kernel.state().state == PINNED
-    kernel.use(False)
+    kernel.switch_config(False)
     assert kernel() == "own"
     broken = PinnedCppKernel(pin, tuned=None, own=lambda: "own", reason="it did not compile here")
-    broken.use(True)
+    broken.switch_config(True)
     assert broken() == "own" and broken.state().state == REFUSED
 
 
@@ -169,7 +169,7 @@ class Multiplying:
     tuned: bool = False
     pin: Any = None
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         self.tuned = tuned
 
     def apply(self, value: Any) -> Any:
@@ -185,9 +185,9 @@ class Multiplying:
 class MultiplyingKernels:
     kernels: list[Multiplying]
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         for kernel in self.kernels:
-            kernel.use(tuned)
+            kernel.switch_config(tuned)
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
     kernel = pinned([OWN], TUNED)
 
     class OneKernel:
-        use = staticmethod(kernel.use)
+        switch_config = staticmethod(kernel.switch_config)
 
         @staticmethod
         def describe() -> PinnedProcess:
@@ -244,7 +244,7 @@ def test_a_comparison_on_a_cpu_counts_how_long_its_timed_steps_waited_for_a_core
     monkeypatch.setenv("INDUCTOR_BENCH_CAPTURE", str(tmp_path))
 
     class NoKernel:
-        def use(self, tuned: bool) -> None:
+        def switch_config(self, tuned: bool) -> None:
             pass
 
         def describe(self) -> PinnedProcess:

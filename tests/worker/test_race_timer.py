@@ -238,7 +238,7 @@ def test_the_device_is_used_in_this_process_turn_only(device: Device, monkeypatc
             seen.append(held > 0)
         launch(seconds, effect)
 
-    monkeypatch.setattr(nvidia_runtime, "exclusive", exclusive)
+    monkeypatch.setattr(nvidia_runtime, "using_device_alone", exclusive)
     monkeypatch.setattr(device, "launch", watched)
     for how in ({}, {"reset": [1]}):
         kernel = Kernel(device, 20e-6, wants=FRESH if how else None)

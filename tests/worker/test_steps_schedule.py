@@ -101,7 +101,7 @@ def test_without_stacks_the_profile_ends_with_its_steps() -> None:
 
 def test_a_profiler_that_leaves_something_behind_comes_after_the_window() -> None:
     program = Program()
-    program.schedule.time_first()
+    program.schedule.put_window_first()
     program.cross(100)
     at = places(program)
     assert at[A.OPEN] < at[A.CLOSE] == at[A.PREPARE] < at[A.RECORD] < at[A.EXPORT] < at[A.STACKS] < at[A.FINISH]

@@ -89,7 +89,7 @@ def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
             return ("power cap",)
 
     measurement = Measurement(tmp_path, WindowLimits(), CalledGraphs())
-    measurement._gpu.use(Gpu())  # type: ignore[arg-type]
+    measurement._gpu.set_driver(Gpu())  # type: ignore[arg-type]
     pattern = Pattern()
     boundaries = Boundaries(lambda number: None, lambda: None, pattern)
     for number in range(60):
@@ -120,7 +120,7 @@ def test_how_a_gpu_is_shared_is_asked_once_the_steps_are_timed(tmp_path: Path) -
             return None
 
     measurement = Measurement(tmp_path, WindowLimits(steps=5, profiles=False), CalledGraphs())
-    measurement._gpu.use(Gpu())  # type: ignore[arg-type]
+    measurement._gpu.set_driver(Gpu())  # type: ignore[arg-type]
     boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
     for number in range(12):
         if not measurement.is_complete:

@@ -262,13 +262,13 @@ def test_settings_change_with_the_turn_and_come_back(tmp_path: Path) -> None:
         VariantSwitch(TORCH, "torch.set_float32_matmul_precision", "high"),
         VariantSwitch(ATTENTION, "backends", "MATH,EFFICIENT_ATTENTION"),
     )
-    turns.use(1)
+    turns.activate(1)
     assert torch.backends.cudnn.benchmark is not before and torch.get_float32_matmul_precision() == "high"
     assert not torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()
     with turns.in_place_of(0):
         assert torch.backends.cudnn.benchmark is before and torch.backends.cuda.flash_sdp_enabled()
     assert torch.backends.cudnn.benchmark is not before
-    turns.use(0)
+    turns.activate(0)
     assert torch.backends.cudnn.benchmark is before and torch.get_float32_matmul_precision() == "highest"
     assert torch.backends.cuda.flash_sdp_enabled()
 
@@ -278,7 +278,7 @@ def test_what_the_program_sets_after_its_start_gives_way_to_what_holds(tmp_path:
     turns = Turns(VariantsRequest((ProgramVariant("other", (switch,)),), False), tmp_path)
     before = torch.backends.cudnn.benchmark
     try:
-        turns.hold()
+        turns.activate_held()
         torch.backends.cudnn.benchmark = False
         turns._prepare()
         assert torch.backends.cudnn.benchmark
@@ -290,7 +290,7 @@ def test_what_makes_dynamo_begin_a_frame_again_is_no_failure_of_the_variant_that
     turns = Turns(
         VariantsRequest((ProgramVariant("any", (VariantSwitch(COMPILE, "dynamic", True),)),), False), tmp_path
     )
-    turns.hold()
+    turns.activate_held()
     raised: list[Exception] = []
 
     def compile_graph(*arguments: Any, **keywords: Any) -> Any:
@@ -334,12 +334,12 @@ def test_the_flags_of_an_optimizer_change_and_come_back(tmp_path: Path) -> None:
     reference = optimizer_of(foreach=True)
     turns.optimizers._known.add(optimizer)
     for number in (0, 1, 0, 1):
-        turns.use(number)
+        turns.activate(number)
         (group,) = optimizer.param_groups
         assert (group["fused"], group["foreach"]) == ((True, False) if number else (None, True))
         optimizer.step()
         reference.step()
-    turns.use(0)
+    turns.activate(0)
     one, other = (each.param_groups[0]["params"][0] for each in (optimizer, reference))
     assert torch.allclose(one, other) and optimizer.state[one]["step"] == 4
     assert "_step_supports_amp_scaling" not in vars(optimizer)
@@ -413,10 +413,10 @@ def test_launches_cost_the_same_at_each_depth_of_the_programs_calls(tmp_path: Pa
 
 def test_the_journal_names_the_variant_that_runs(tmp_path: Path) -> None:
     turns = turns_of(tmp_path)
-    turns.use(1)
+    turns.activate(1)
     (journal,) = tmp_path.glob("*.journal")
     assert journal.read_text().split() == ["other", "runs"]
-    turns.use(0)
+    turns.activate(0)
     assert journal.read_text().split() == ["-"]
 
 

@@ -13,7 +13,7 @@ from inductor_bench.messages.observed import TRIED, VARIANTS, ProgramVariant, Va
 from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import INDUCTOR, OPTIMIZER
 from inductor_bench.store import codec
-from inductor_bench.workflows.optimizing.tried_program import describe_disagreement, read_tried
+from inductor_bench.workflows.optimizing.tried_program import describe_disagreement, read_trial_results
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def test_ranks_change_their_variants_at_the_same_steps(tmp_path: Path) -> None:
         **{VARIANTS: str(tmp_path / "request.json")},
     )
     assert len(list(tmp_path.glob(f"*{TRIED}"))) == 2
-    first, second = read_tried(tmp_path)
+    first, second = read_trial_results(tmp_path)
     assert (first.rank, second.rank, first.state, second.state) == (0, 1, DONE, DONE)
     assert first.ranks == second.ranks == first.world == 2 and first.begin == second.begin
     assert first.collectives == second.collectives and len(first.collectives) == 2

@@ -231,7 +231,7 @@ class _Turn:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held = 0
-        monkeypatch.setattr(bench_module, "exclusive", self.exclusive)
+        monkeypatch.setattr(bench_module, "using_device_alone", self.exclusive)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

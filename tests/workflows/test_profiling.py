@@ -32,7 +32,7 @@ from inductor_bench.trace.rows import read_trace
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.modules import module_measurements
 from inductor_bench.workflows.modules.kernel_files import extract_run
-from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements, Profiling, Survey
+from inductor_bench.workflows.modules.module_measurements import Ahead, ModuleMeasurements, Profiling, SideWork, Survey
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _leave_out_refused_graphs
 from inductor_bench.workflows.modules.targets import find_program_file, resolve_target
 from inductor_bench.workflows.progress import Silent, StageTimes
@@ -81,11 +81,11 @@ def test_work_aside_is_done_in_order_and_its_first_error_is_raised_at_the_end() 
     def fail() -> None:
         raise InductorBenchError("the disk is full")
 
-    with pytest.raises(InductorBenchError, match="the disk is full"), Aside(is_beside=True) as aside:
+    with pytest.raises(InductorBenchError, match="the disk is full"), SideWork(is_beside=True) as aside:
         for work in (lambda: done.append(1), fail, lambda: done.append(2)):
             aside.do(work)
     assert done == [1, 2]
-    with Aside(is_beside=False) as aside:
+    with SideWork(is_beside=False) as aside:
         aside.do(lambda: done.append(3))
         assert done == [1, 2, 3], "it is done at once"
 
@@ -157,7 +157,7 @@ def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
     begun = ModuleMeasurements(
         captured, cast(WorkerPool, pool), RunFolder(tmp_path / "run"), BreakdownRequest("train.py"), CALLS[:2]
     )
-    begun.let_go()
+    begun.allow_device_use()
     found = begun.survey([CALLS[2], CALLS[0]], peaks=True)
     assert [cost.flops for cost in found.costs] == [9, 8] and found.peaks == PEAKS
     assert [(job.calls, job.peaks, job.describes) for job in pool.jobs] == [
@@ -184,7 +184,7 @@ def test_no_module_has_the_device_before_the_program_is_gone(tmp_path: Path, mon
     thread = threading.Thread(target=use)
     thread.start()
     assert not had.wait(0.2)
-    begun.let_go()
+    begun.allow_device_use()
     thread.join(300)
     assert had.is_set()
 

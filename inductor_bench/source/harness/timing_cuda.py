@@ -126,9 +126,9 @@ class GpuTimer:
     def restore(self) -> None:
         """Puts back what calls have written."""
         for each in self.copies:
-            self._restore(each)
+            self._restore_written(each)
 
-    def _restore(self, arguments: Arguments) -> None:
+    def _restore_written(self, arguments: Arguments) -> None:
         for index, original in self.originals.items():
             arguments.storages[index].copy_(original)
 
@@ -166,7 +166,7 @@ class GpuTimer:
         """The launches of the call, each with its arguments; those of the first are restored."""
         sets = self._sets(state)
         launches = {id(each): call.bind(each) for each in sets}
-        self._restore(sets[0])
+        self._restore_written(sets[0])
         return [launches[id(each)] for each in sets]
 
     def _make_sampler(self, call: BoundGpuCall, state: str) -> Callable[[], float]:

@@ -69,7 +69,7 @@ class Arena:
                 storages[index] = on_host.copy_(storages[index])
         return bind_arguments(self.launch, storages, device)
 
-    def take_back(self, memory: torch.Tensor, arguments: Arguments) -> None:
+    def copy_back(self, memory: torch.Tensor, arguments: Arguments) -> None:
         """Copies the storages that lay on the CPU from their tensors back into the memory."""
         for target, storage in zip(self.storages(memory), arguments.storages, strict=True):
             if storage.data_ptr() != target.data_ptr():

@@ -34,7 +34,7 @@ from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, has_like_arg
 from ...store import codec
 from ..device.machine import ClockWatch, describe_clocks, find_driver_of_current_gpu, find_use
 from ..device.nvidia_runtime import give_memory_back, is_memory_short
-from ..device.runtime import Timer, exclusive, on_wait
+from ..device.runtime import Timer, on_wait, using_device_alone
 from ..device.runtimes import NVIDIA_RUNTIME
 from .edit_judge import EditJudge, EditRunner
 from .library_kernel import OperatorBenchKernel, open_joined
@@ -125,7 +125,7 @@ def get_ready(_: job_requests.GetReady) -> None:
         import_triton_launcher()
         hashed = host.submit(hash_compiler)
         NVIDIA_RUNTIME.get_ready()
-        with exclusive():
+        with using_device_alone():
             compare_ahead(torch.device("cuda"))
         drawn.result()
         hashed.result()
@@ -346,7 +346,7 @@ class Bench:
 
     def prepare(self, request: kernel_requests.Prepare) -> kernel_requests.Preparation:
         found = {one.number: self._attempt(self._make, one, request.of) for one in request.variants}
-        with exclusive():  # one turn for all: the device needs time to change workers
+        with using_device_alone():  # one turn for all: the device needs time to change workers
             for one in request.variants:
                 made = found[one.number]
                 if not made.refusal:
@@ -402,7 +402,7 @@ class Bench:
         return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)
 
     def sample(self, request: kernel_requests.Sample) -> kernel_requests.Times:
-        with exclusive():  # one turn for all: the device needs time to change workers
+        with using_device_alone():  # one turn for all: the device needs time to change workers
             for number in dict.fromkeys(request.order):
                 self._begin(number)
                 loaded, timer = self._timed(number)
@@ -413,7 +413,7 @@ class Bench:
             timer.get_ready(loaded.call, request.state)
         samples_s: list[float] = []
         retaken, method = 0, ""
-        with exclusive():
+        with using_device_alone():
             for number in request.order:
                 self._begin(number)
                 loaded, timer = self._timed(number)
@@ -481,7 +481,7 @@ class Bench:
 
         If memory runs out, it frees what other kernels hold on the device and tries once more.
         """
-        with exclusive():
+        with using_device_alone():
             with contextlib.suppress(torch.OutOfMemoryError):  # its traceback would hold what the attempt has allocated
                 return work()
             self._make_room()

@@ -108,7 +108,7 @@ def run_kernel(kernel: LoadedKernel, arena: Arena, memory: torch.Tensor, moves: 
     else:
         kernel.compute(arguments)
     find_runtime(memory.device.type).synchronize()
-    arena.take_back(memory, arguments)
+    arena.copy_back(memory, arguments)
 
 
 @dataclass
@@ -210,14 +210,14 @@ class EditJudge:
         if exact is not None:
             computed = compute_exact(exact, arena, before, roles)
             pairs = zip(computed, results, strict=True)
-            return [value if agrees(value, result) else None for value, result in pairs]
+            return [value if agrees_up_to_rounding(value, result) else None for value, result in pairs]
         if not reference:
             return [None] * len(results)
         if reference not in self._references:
             self._references[reference] = load_reference(Path(reference))
         computed = compute_reference(self._references[reference], arena.arguments(before.clone()))
         return [
-            value if value is not None and agrees(value, result) else None
+            value if value is not None and agrees_up_to_rounding(value, result) else None
             for value, result in zip(_find_nearest_computed(computed, results), results, strict=True)
         ]
 
@@ -550,7 +550,7 @@ def _compute_mean_distance(truth: torch.Tensor, result: torch.Tensor) -> float:
     return compute_distance(rounded, exact, exact.isfinite() & rounded.isfinite()).mean
 
 
-def agrees(truth: torch.Tensor, result: torch.Tensor) -> bool:
+def agrees_up_to_rounding(truth: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether results in float64 agree with those of a kernel, apart from the rounding of the kernel."""
     if not result.is_floating_point():
         return False

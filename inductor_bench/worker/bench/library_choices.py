@@ -31,7 +31,7 @@ from ...errors import InductorBenchError
 from ...records.retune import Config
 from ...source.harness.common import Arguments, tensors_in
 from ...source.harness.operator_main import UNSUPPORTED
-from ..upstream.pinning import autotuned, name_choices
+from ..upstream.pinning import lowering_with_max_autotune, name_choices
 
 # One of Inductor's choices for a library call: a template with its tile, another call, or several kernels.
 #
@@ -231,7 +231,7 @@ def _lower_operator(graph: Any, fakes: list[Any], callers: list[Any], exhaustive
         return choices[:1]
 
     with (
-        autotuned(take, exhaustive=exhaustive, cutlass=exhaustive),
+        lowering_with_max_autotune(take, exhaustive=exhaustive, cutlass=exhaustive),
         DebugContext(),
         V.set_fake_mode(mode),
         torch.no_grad(),

@@ -31,7 +31,7 @@ from ...source.harness import cpp_main, operator_main
 from ...source.harness.common import Arguments, bind_arguments, build_arguments, tensors_in, written_tensors
 from ...source.harness.operator_main import Operator, count_bytes, count_flops, switched
 from ...store import codec
-from ..device.runtime import Timer, exclusive
+from ..device.runtime import Timer, using_device_alone
 from ..device.runtimes import find_runtime
 from .loaded_kernel import LoadedKernel, draw_on, find_threads, make_measured
 
@@ -83,7 +83,7 @@ class SharedResults:
         self._like = like
         self._made = WeakTensorKeyDictionary()
 
-    def unwritten(self, arguments: Arguments) -> torch.Tensor:
+    def make_unwritten(self, arguments: Arguments) -> torch.Tensor:
         """Returns the result tensor.
 
         It is filled with NaN or the smallest integer, so that no earlier result is left in it.
@@ -111,7 +111,7 @@ class ChosenOperator(Operator):
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         tensors, out = split_arguments(self, arguments)
-        call = self.choice.bind(tensors, self._shared.unwritten(arguments) if out is None else out)
+        call = self.choice.bind(tensors, self._shared.make_unwritten(arguments) if out is None else out)
         switches = self.switches()
 
         def run() -> Any:
@@ -153,7 +153,7 @@ class LibraryCandidates:
         from .library_choices import find_choices
 
         self._operator, self.wide = operator, wide
-        with exclusive():
+        with using_device_alone():
             arguments = operator.make_arguments()
             result = operator.bind(arguments)()
         self._results = SharedResults(result)  # a call with another result than a tensor has no choices
@@ -300,7 +300,7 @@ class OperatorBenchKernel(LoadedKernel):
 
     def make_variant(self, change: VariantChange) -> OperatorBenchKernel:
         if not change.config:
-            return OperatorBenchKernel({**self.recorded, **change.recorded()}, self.folder)
+            return OperatorBenchKernel({**self.recorded, **change.list_changed_facts()}, self.folder)
         others = self.others or LibraryCandidates(self.operator)
         return OperatorBenchKernel(self.recorded, self.folder, others.operator(change.config))
 
@@ -388,7 +388,7 @@ class JoinedKernel(LoadedKernel):
             for tensor in written_tensors(part.launch, given) if number < len(self._parts) else ():
                 if tensor.is_floating_point():
                     before = tensor.clone()
-                    nudge(tensor, generator)
+                    nudge_last_bits(tensor, generator)
                     moved.append((tensor, before, tensor.clone()))
         for tensor, before, after in reversed(moved):
             tensor.copy_(torch.where(tensor == after, before, tensor))
@@ -418,7 +418,7 @@ class JoinedKernel(LoadedKernel):
             part.prepare()
 
 
-def nudge(tensor: torch.Tensor, generator: torch.Generator) -> None:
+def nudge_last_bits(tensor: torch.Tensor, generator: torch.Generator) -> None:
     """Changes each element by about its last bit, up or down."""
     signs = 2 * torch.randint(0, 2, tensor.shape, generator=generator) - 1
     factor = 1 + signs.to(tensor.device, torch.float64) * torch.finfo(tensor.dtype).eps

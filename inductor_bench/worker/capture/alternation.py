@@ -104,7 +104,7 @@ class AlternatingSteps(ABC, Generic[Found]):
     ) -> None:
         """Crosses a boundary: the step of this number begins here."""
         if self._clock.device != self._graphs.device and self._graphs.device:
-            self._clock.use(self._graphs.device)
+            self._clock.use_device(self._graphs.device)
         if self._clock.is_capturing_cuda_graph():
             return
         noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or other_profiler, False, False

@@ -61,7 +61,7 @@ class LongerLoop:
         self.times += 1
 
 
-class Recent:
+class RecentKeys:
     """The last calls, in which a period is searched for. While there is none, the searches become ever rarer."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class OuterLoop:
         self.is_odd = False
         """Whether other calls came in the iteration, or some were left out."""
         self._age = age
-        self._recent = Recent()
+        self._recent = RecentKeys()
         self._times_s: deque[float] = deque(maxlen=REMEMBERED)
         self._loop: tuple[Cycle, ...] = ()
         self._place = 0
@@ -162,7 +162,7 @@ class Pattern:
         """Whether an iteration of the loop around the cycle began with the last call."""
         self.first_cycle_end_s: float | None = None
         """The time at which the first call of all was repeated."""
-        self._recent = Recent()
+        self._recent = RecentKeys()
         self._first_seen: dict[Key, int] = {}
         self.outer = OuterLoop(self._first_seen)
         self._starts: dict[Key, int] = {}
@@ -201,7 +201,7 @@ class Pattern:
         """Whether all calls of a cycle have been made, and none of the next one."""
         return self.is_found and not self._others and self._place == 0
 
-    def take_odd(self, *, outer: bool) -> bool:
+    def take_interruption(self, *, outer: bool) -> bool:
         """Whether other calls came since the last question: in a cycle or, with ``outer``, in the loop around it."""
         one = self.outer if outer else self
         odd, one.is_odd = one.is_odd, False

@@ -75,7 +75,7 @@ class EditedAutotuner:
             self.own.run = self._launch
         return self._launch(*arguments, **keywords)
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         """Launches the edited kernel, or Inductor's, as in ``PinnedKernel``.
 
         If the source is unchanged, both are one object.
@@ -175,11 +175,11 @@ def compile_triton(
         source, too, if the edited source does not compile.
     """
     text = make_source(edit, name, source)
-    tuned, failed = attempt(lambda: compile_source(text))
+    tuned, failed = try_to_compile(lambda: compile_source(text))
     own = compile_source(source) if compares or failed else None
 
     def join() -> EditedAutotuner:
-        compiled, reason = (None, failed) if failed else attempt(lambda: pinning.find_result(tuned))
+        compiled, reason = (None, failed) if failed else try_to_compile(lambda: pinning.find_result(tuned))
         inductors = compile_source(source) if reason and own is None else own
         keeps = not reason and has_same_decorators(text, source)
         return EditedAutotuner(edit, name, compiled, pinning.find_result(inductors), reason, keeps_config=keeps)
@@ -203,7 +203,7 @@ def find_function(edit: EditPin) -> str:
     return found[1] if found else edit.name
 
 
-def attempt(compile_now: Callable[[], Any]) -> tuple[Any, str]:
+def try_to_compile(compile_now: Callable[[], Any]) -> tuple[Any, str]:
     """Returns what a compilation returns; or ``None``, and why it failed."""
     try:
         return compile_now(), ""
@@ -238,7 +238,7 @@ class EditedFunction:
     def __post_init__(self) -> None:
         self._codes[frozenset()] = self.function.__code__
 
-    def use(self, edit: EditedCalls, tuned: bool) -> None:
+    def switch_edit(self, edit: EditedCalls, tuned: bool) -> None:
         """Replaces the calls of an edit by its kernel, or restores the calls."""
         self.active = [one for one in self.edits if (tuned if one is edit else one in self.active)]
         self.function.__code__ = self.code()
@@ -269,9 +269,9 @@ class EditedCalls:
         self.owner.function.__globals__[self.place.name] = self.kernel  # later launches take no detour
         self.kernel(*arguments)
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         if self.kernel is not None:
-            self.owner.use(self, tuned)
+            self.owner.switch_edit(self, tuned)
 
     def state(self) -> PinState:
         return _state_of(self, self.kernel is not None, self not in self.owner.active)
@@ -317,13 +317,13 @@ class CallEdits:
             owner = owners.get((name, line)) or EditedFunction(_find_function(module, name, line), text, path)
             owners[name, line] = owner
             reason = OVERLAP if any(place.overlaps(other) for other in taken[name, line]) else ""
-            compiled, failed = (None, reason) if reason else attempt(lambda: compile_call(edit, owner))  # noqa: B023
+            compiled, failed = (None, reason) if reason else try_to_compile(lambda: compile_call(edit, owner))  # noqa: B023
             found = EditedCalls(edit, place, owner, compiled, failed)
             if compiled is not None:
                 taken[name, line].append(place)
                 vars(module)[place.name] = found
                 owner.edits.append(found)
-                found.use(True)
+                found.switch_config(True)
             yield found
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:

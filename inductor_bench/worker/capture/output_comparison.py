@@ -139,7 +139,7 @@ class OutputComparison:
         if self._difference(again)[0] != AGREES:
             self._error = "it draws random numbers, which compiled code draws in another order"
 
-    def noting(self, compiled: Call) -> Call:
+    def keeping_first_outputs(self, compiled: Call) -> Call:
         """Returns the compiled form as a function that keeps its first outputs."""
 
         def call(*inputs: Any, **keywords: Any) -> Any:

@@ -104,7 +104,7 @@ class OutputCheck:
                 path, reason=f"a call with a copy of the graph's inputs failed: {describe_error(error)}"
             )
         finally:
-            self._pinned.use(False)
+            self._pinned.switch_config(False)
         self.found.append(found)
         return original(compiled, inputs)
 
@@ -114,7 +114,7 @@ class OutputCheck:
         rounding = Rounding(run, own)
 
         def compare(pins: PinnedKernel | PinnedKernels, *, edited: bool) -> ComparedOutputs:
-            pins.use(True)
+            pins.switch_config(True)
             try:
                 tuned = run()
             except torch.OutOfMemoryError:
@@ -125,7 +125,7 @@ class OutputCheck:
                     path, math.inf, reason=f"a graph failed with the changed kernels: {describe_error(error)}"
                 )
             finally:
-                pins.use(False)
+                pins.switch_config(False)
             return find_worst_tensor(path, tuned, [again], own, rounding, partial(find_tolerance, edited=edited))[0]
 
         edits = any(map(_is_edited, self._pinned.kernels))
@@ -396,7 +396,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
 
     def _forget(self) -> None:
         self._give_up_recording()
-        self._use(False)
+        self._switch_pins(False)
         self._samples, self._flags, self._moment = [], [], None
         self._load.forget()
         self.is_recording = False
@@ -459,7 +459,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         if self._moment is not None:
             end = self._clock.read(number, arrived_s)
             self._samples.append(_Sample(self._tuned, self._moment, end))
-        self._use(is_tuned(place))
+        self._switch_pins(is_tuned(place))
         if place == WARM_UP:
             self._samples = []
             if find_device(self._clock.device).runs_on_host:
@@ -475,7 +475,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
                 _Sample(self._tuned, self._moment or Moment(0, 0.0), self._clock.read(number, arrived_s))
             )
             self._moment = None
-            self._use(False)
+            self._switch_pins(False)
             if not self._plan.profiled:
                 self._complete(DONE)
                 return
@@ -502,18 +502,18 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
             self.is_recording = True
         mark_boundary(number)
         if place <= self._plan.profiled:
-            self._use(is_tuned(place - 1))
+            self._switch_pins(is_tuned(place - 1))
             self._flags.append(self._tuned)
             return
         recording, self._recording, self.is_recording = self._recording, None, False
-        self._use(False)
+        self._switch_pins(False)
         if recording is not None:
             self.found = replace(self.found, trace=recording.export(), profiled=tuple(self._flags))
         self._complete(DONE)
 
-    def _use(self, tuned: bool) -> None:
+    def _switch_pins(self, tuned: bool) -> None:
         if tuned != self._tuned:
-            self._pinned.use(tuned)
+            self._pinned.switch_config(tuned)
             self._tuned = tuned
 
     # The end
@@ -526,9 +526,9 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         self._load.end(len(self._samples))
         self.found = replace(self.found, load=self._load.found)
         if state != CUDA_GRAPHS:
-            self._pinned.use(True)  # for their states
+            self._pinned.switch_config(True)  # for their states
             save_states(self._pinned)
-            self._pinned.use(False)
+            self._pinned.switch_config(False)
         self._write(state)
 
     def give_way(self) -> None:
@@ -544,7 +544,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
 
     def fail(self, error: BaseException) -> None:
         """Ends the comparison because of an error in the comparison itself."""
-        self._use(False)
+        self._switch_pins(False)
         self.found = replace(self.found, error=describe_error(error))
         self._write(FAILED)
 

@@ -34,7 +34,7 @@ from ...source.generated_text import compute_cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
-from .edited_kernels import NOT_RUN, OWN_SOURCE, CallEdits, EditedSources, attempt, compile_triton
+from .edited_kernels import NOT_RUN, OWN_SOURCE, CallEdits, EditedSources, compile_triton, try_to_compile
 
 # The pinned kernels of this process: what each launches without its pin, and with it.
 
@@ -44,7 +44,7 @@ class PinnedKernel(Protocol):
 
     pin: Any  # its pin
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         """Launches from now on the pinned configuration, or Inductor's own."""
 
     def state(self) -> PinState:
@@ -62,7 +62,7 @@ class PinnedAutotuner:
     # the launchers of Inductor's own configurations, while the pin is in use; empty otherwise
     own: list[Any] = field(default_factory=list)
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         """As in :class:`PinnedKernel`. A kernel that has not chosen its own configuration yet stays as it is."""
         if tuned and not self.own and self.tuned is not None and len(self.autotuner.launchers) == 1:
             self.own = self.autotuner.launchers
@@ -108,7 +108,7 @@ class PinnedCppKernel:
         self.called = True
         return self.current(*arguments)
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         found = self.tuned if tuned else self.own
         if found is not None:
             self.current = found
@@ -278,12 +278,12 @@ class _ChosenCall:
         if not self._near:
             raise _UnpinnedError
         try:
-            with pinning.autotuned(self._choose, exhaustive=False):
+            with pinning.lowering_with_max_autotune(self._choose, exhaustive=False):
                 return original()
         except _UnlistedError:
             if not self.pins[0].exhaustive:
                 raise
-        with pinning.autotuned(self._choose, exhaustive=True):
+        with pinning.lowering_with_max_autotune(self._choose, exhaustive=True):
             return original()
 
     def _choose(self, callers: list[Any]) -> list[Any]:
@@ -368,7 +368,7 @@ class PinnedKernels:
     def _put_into(self, module: ModuleType, path: str) -> None:
         kernels = self._call_edits.put_into(module, path)
         for kernel in kernels if self.compares else ():
-            kernel.use(False)
+            kernel.switch_config(False)
         self.kernels += kernels
 
     def adjust_triton(self) -> None:
@@ -404,10 +404,10 @@ class PinnedKernels:
         if self.pins.library_pins:
             self._calls.watch(codecache)
 
-    def use(self, tuned: bool) -> None:
+    def switch_config(self, tuned: bool) -> None:
         """Makes all kernels launch their pins from now on, or Inductor's own configurations."""
         for kernel in self.kernels:
-            kernel.use(tuned)
+            kernel.switch_config(tuned)
 
     def describe(self) -> PinnedProcess:
         states = [*(kernel.state() for kernel in self.kernels), *self._calls.states()]
@@ -472,7 +472,7 @@ class PinnedKernels:
                 launcher = pinning.find_launcher(autotuner, pin.config, keep=self.compares)
         except pinning.list_launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
-        pinning.settle(launcher.config)
+        pinning.mark_as_settled(launcher.config)
         return launcher, ""
 
     def _compile_triton(self, compile_source: pinning.CompileSource, name: str, source: str) -> Any:
@@ -486,7 +486,7 @@ class PinnedKernels:
             self.kernels.append(kernel)
             return kernel.tuned if kernel.own is None else kernel.own
 
-        return pinning.later(place, future)
+        return pinning.make_later_result(place, future)
 
     # C++ kernels
 
@@ -495,15 +495,15 @@ class PinnedKernels:
         if pin is None:
             return original(compiler, types, source)
         with pinning.compiled_with(pin.options if isinstance(pin, CppPin) else {}):
-            tuned, failed = attempt(lambda: original(compiler, types, pin.source))
+            tuned, failed = try_to_compile(lambda: original(compiler, types, pin.source))
         own = original(compiler, types, source) if self.compares else None
 
         def place() -> Any:
-            function, reason = (None, failed) if failed else attempt(lambda: pinning.find_result(tuned))
+            function, reason = (None, failed) if failed else try_to_compile(lambda: pinning.find_result(tuned))
             spare = original(compiler, types, source) if reason and own is None else own
             return self._place_cpp(pin, function, spare, reason)
 
-        return pinning.later(place)
+        return pinning.make_later_result(place)
 
     def _place_cpp(self, pin: CppPin | EditPin, function: Any, own: Any, reason: str) -> Any:
         """Returns what a module calls: Inductor's own kernel if the pin does not compile, with the ``reason``."""

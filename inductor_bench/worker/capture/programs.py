@@ -318,13 +318,13 @@ def run_program(request: BreakdownRequest) -> None:
     if request.kind == "factory":
         if os.environ.get(OFFLINE):
             torch.hub.download_url_to_file = _refuse_download
-        shared.use()
+        shared.take_turn()
         example = Example(*_call_factory(request.place))
     else:
         example = build_model(request.kind, request.place, request.batch_size or DEFAULT_BATCH_SIZE, bool(training))
         import_compiler()
-    shared.use()
-    shared.leave_while_compiling(request.mode)
+    shared.take_turn()
+    shared.release_turn_while_compiling(request.mode)
     function, inputs, keywords = _place(example, device)
     loss = example.loss or _sum_of_means
     if training is None:
@@ -337,7 +337,7 @@ def run_program(request: BreakdownRequest) -> None:
     comparison = _compare(function, inputs, keywords, runtime, precision, request)
     compiled: Callable[..., Any] = torch.compile(function, mode=request.mode, dynamic=request.dynamic)
     if comparison is not None:
-        compiled = comparison.noting(compiled)
+        compiled = comparison.keeping_first_outputs(compiled)
 
     optimizer = _make_optimizer(function, request.optimizer) if training and request.optimizer else None
 

@@ -152,7 +152,7 @@ class Schedule:
 
     The steps are profiled as soon as compilation has settled, so that a program of few steps has a profile, and the
     window follows. The window comes first if the user chose its first step, or if the profiler slows the steps after
-    the profile: :meth:`time_first`.
+    the profile: :meth:`put_window_first`.
     """
 
     def __init__(self, limits: WindowLimits, coordinator: StepCoordinator) -> None:
@@ -185,7 +185,7 @@ class Schedule:
         if not self._limits.samples and (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S):
             self._limits = replace(self._limits, most_steps=LONG_WINDOW_STEPS, window_s=LONG_WINDOW_S)
 
-    def time_first(self) -> None:
+    def put_window_first(self) -> None:
         """Puts the window before the profile."""
         self._times_first = True
 

@@ -170,7 +170,7 @@ class Measurement:
         self._boundaries_seen = self._last_noisy = self._marked = 0
         self._threads: deque[int] = deque(maxlen=STEADY)
         """The threads of the last boundaries."""
-        self._is_left = False
+        self._is_left_running = False
         """Whether a profile goes on that another thread has to end."""
         self._had_other_profiler = False
 
@@ -242,12 +242,12 @@ class Measurement:
     ) -> None:
         """Crosses the boundary at which the step of this number begins."""
         if self._clock.device != self._graphs.device and self._graphs.device:
-            self._clock.use(self._graphs.device)
+            self._clock.use_device(self._graphs.device)
             self._moments = []
             self._schedule.lengthen()
             if stays_attached(self._graphs.device):
-                self._schedule.time_first()
-            self._gpu.use(find_driver_of_current_gpu())
+                self._schedule.put_window_first()
+            self._gpu.set_driver(find_driver_of_current_gpu())
         if self._clock.is_capturing_cuda_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
@@ -300,7 +300,7 @@ class Measurement:
 
     def _note_thread(self) -> None:
         self._threads.append(threading.get_native_id())
-        if self._is_left:
+        if self._is_left_running:
             end_left_profile()
 
     def _begins_anew(self, noisy: bool, odd: bool) -> bool:
@@ -489,7 +489,7 @@ class Measurement:
         """Goes on without a profile if the profiler fails. After the first trace, only the stacks are lost."""
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
-        self._is_left = self._is_left or isinstance(error, OtherThreadError)
+        self._is_left_running = self._is_left_running or isinstance(error, OtherThreadError)
         if self.found.trace:
             self.note(NO_STACKS.format(reason=describe_error(error)))
         elif isinstance(error, OtherThreadError):
@@ -515,7 +515,7 @@ class Measurement:
         running = [one for one in (self._recording, self._stacks) if one is not None]
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
-        self._is_left = self._is_left or not all(one.is_here for one in running)
+        self._is_left_running = self._is_left_running or not all(one.is_here for one in running)
         for one in running:
             one.stop()
 
@@ -527,7 +527,7 @@ class Measurement:
 
     def finish(self, boundaries: Boundaries) -> None:
         """Ends the observation with the program. Steps that were timed after the last compilation are kept."""
-        if self._is_left:
+        if self._is_left_running:
             end_left_profile()
         if not self._graphs.records and not boundaries.source:
             return  # a helper process has no steps
@@ -545,7 +545,7 @@ class Measurement:
             state = DONE
         elif self.found.step_times_s:
             state = TIMING
-        if state not in (DONE, FAILED) and self._is_left:
+        if state not in (DONE, FAILED) and self._is_left_running:
             self.note(NO_PROFILE.format(reason=OtherThreadError()))
         elif state not in (DONE, FAILED):
             profiler = self._had_other_profiler

@@ -278,7 +278,7 @@ class StepObserver:
                     self._measurement.is_noisy = True
                 if pattern.is_found and not found:
                     self._measurement.note_pattern()
-                if pattern.take_odd(outer=self._boundaries.is_outer):
+                if pattern.take_interruption(outer=self._boundaries.is_outer):
                     self._measurement.is_odd = True
             if pattern.begins_outer:
                 self._guarded(self._boundaries.iteration, pattern.outer.begun)

@@ -56,7 +56,7 @@ class StepClock:
         self._event: Callable[..., Any] | None = None
         self._is_capturing: Callable[[], bool] | None = None
 
-    def use(self, device: str) -> None:
+    def use_device(self, device: str) -> None:
         """Uses the clock of the device of this type."""
         import torch
 

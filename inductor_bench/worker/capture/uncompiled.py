@@ -220,7 +220,7 @@ class UncompiledProcess:
         self._torch = os.path.dirname(torch.__file__)
         self._owner = os.getpid()
         self._calls: dict[str, CompileCall] = {}
-        self._is_left = False
+        self._has_ended = False
         self.steps = StepObserver(partial(measure_window, folder), self.save)
         self.objects = ObjectNames(folder.parent)
 
@@ -231,7 +231,7 @@ class UncompiledProcess:
         def compile(model: Any = None, **keywords: Any) -> Any:
             if model is not None:  # without one torch calls this function again with the model
                 self.objects.note_wrapped(model)
-            if model is not None and not self._is_left:
+            if model is not None and not self._has_ended:
                 with contextlib.suppress(*RECOVERABLE):
                     self._note(keywords.get("backend") or INDUCTOR, is_disabled=bool(keywords.get("disable")))
             return original(model, **keywords)
@@ -258,13 +258,13 @@ class UncompiledProcess:
 
     def leave(self) -> None:
         """Ends this observation, because the process has a compiled graph."""
-        if not self._is_left:
-            self._is_left = True
+        if not self._has_ended:
+            self._has_ended = True
             self.steps.leave()
 
     def save(self) -> None:
         """Writes which calls of ``torch.compile`` the process made. A forked child writes nothing."""
-        if self._is_left or os.getpid() != self._owner:
+        if self._has_ended or os.getpid() != self._owner:
             return
         found = CompileUse(
             pid=self._owner,

@@ -42,7 +42,7 @@ class GpuWatch:
         self._driver: Driver | None = None
         self._begin_us = self._steady_us = 0
 
-    def use(self, driver: Driver | None) -> None:
+    def set_driver(self, driver: Driver | None) -> None:
         """Sets the driver that is asked from now on."""
         self._driver = driver
         self.next_clock_s = math.inf if driver is None else 0.0

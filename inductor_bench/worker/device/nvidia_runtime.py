@@ -34,7 +34,7 @@ from ...source.harness.common import Arguments
 from ...source.harness.timing_cuda import BoundGpuCall, GpuTimer, device_durations, launch_gap, measure_cuda
 from ...store.files import read_json, write_json
 from .machine import read_driver_version
-from .runtime import Bind, Roofs, exclusive
+from .runtime import Bind, Roofs, using_device_alone
 
 _SAMPLES = 7
 _WINDOW_S = 5e-3
@@ -335,10 +335,10 @@ class GpuRaceTimer(GpuTimer):
         self.retaken = 0
         self._is_watched = False
         self._restore_all: Callable[[], object] | None = None
-        with exclusive():
+        with using_device_alone():
             super().__init__(*arguments, **how)
             if self._uses_graphs and self.originals:
-                self._restore_all = self._capture([partial(self._restore, each) for each in self.copies], False)
+                self._restore_all = self._capture([partial(self._restore_written, each) for each in self.copies], False)
         self._is_watched = True
 
     @property
@@ -352,7 +352,7 @@ class GpuRaceTimer(GpuTimer):
         """
         if state in call.samplers or state in call.runs:
             return
-        with exclusive():
+        with using_device_alone():
             if self.reset:  # a launch cannot be repeated without a reset
                 super().run_first(call, state)
                 return
@@ -376,11 +376,11 @@ class GpuRaceTimer(GpuTimer):
         return sample
 
     def restore(self) -> None:
-        with exclusive():
+        with using_device_alone():
             super().restore() if self._restore_all is None else self._restore_all()
 
     def _run(self, launch: Callable[[], object]) -> None:
-        with exclusive():
+        with using_device_alone():
             super()._run(launch)
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
@@ -394,7 +394,7 @@ class GpuRaceTimer(GpuTimer):
         attempts."""
         attempts = MOST_RETAKEN if self._is_watched else 0
         for attempt in range(1 + attempts):
-            with exclusive():
+            with using_device_alone():
                 torch.cuda.synchronize()
                 torch.cuda._sleep(HOLD_CYCLES << attempt)
                 windows = [self._launch(replay, count) for replay in replays]
@@ -515,7 +515,7 @@ class NvidiaRuntime:
     def get_ready(self) -> None:
         """Makes the GPU's context, and finds the gap between two launches, which one worker measures for all."""
         torch.empty(1, device=NVIDIA.type)
-        with exclusive():
+        with using_device_alone():
             _read_shared_launch_gap()
 
     def architecture(self) -> Architecture:

@@ -224,12 +224,12 @@ class SharedDevice:
         """Calls ``listener`` with ``True`` before each wait for the turn, and with ``False`` after it."""
         self._turn.on_wait = listener
 
-    def use(self) -> None:
-        """Waits for the turn. The process keeps it until it ends, calls :meth:`leave`, or compiles."""
+    def take_turn(self) -> None:
+        """Waits for the turn. The process keeps it until it ends, calls :meth:`release_turn`, or compiles."""
         self._turn.take()
 
-    def leave(self) -> None:
-        """Releases the turn. The next :meth:`use` takes it again."""
+    def release_turn(self) -> None:
+        """Releases the turn. The next :meth:`take_turn` takes it again."""
         if not self._turn.held:
             return
         import torch
@@ -240,7 +240,7 @@ class SharedDevice:
         finally:
             self._turn.give_up()
 
-    def leave_while_compiling(self, mode: str | None) -> None:
+    def release_turn_while_compiling(self, mode: str | None) -> None:
         """From now on, releases the turn during each compilation, unless the compilation measures kernels.
 
         Args:
@@ -248,28 +248,28 @@ class SharedDevice:
         """
         searches = (mode or "").startswith("max-autotune") or upstream.searches()
         if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
-            upstream.call_on_compiling(self.leave, self._turn.take)
-            self.use_while_compiling()
+            upstream.call_on_compiling(self.release_turn, self._turn.take)
+            self.take_turn_while_compiling()
 
-    def use_while_compiling(self) -> None:
+    def take_turn_while_compiling(self) -> None:
         """Takes the turn for each short use of the GPU by the compiler, unless this process holds it."""
         if self._turn.is_shared:
-            upstream.surround_use_while_compiling(self.hold, loads=not os.environ.get(LOADS_BESIDE))
+            upstream.surround_use_while_compiling(self.hold_turn, loads=not os.environ.get(LOADS_BESIDE))
 
     @contextlib.contextmanager
-    def leave_inside(self, may_leave: Callable[[], bool]) -> Iterator[None]:
+    def release_turn_inside(self, may_leave: Callable[[], bool]) -> Iterator[None]:
         """Inside, the turn is released, if this process holds it and ``may_leave``."""
         if not self._turn.held or not may_leave():
             yield
             return
-        self.leave()
+        self.release_turn()
         try:
             yield
         finally:
             self._turn.take()
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold_turn(self) -> Iterator[None]:
         """Inside, this process holds the turn, for work that ends inside.
 
         A use within another use belongs to that one.
@@ -281,7 +281,7 @@ class SharedDevice:
         try:
             yield
         finally:
-            self.leave()
+            self.release_turn()
 
 
 # The turns of this process at its device, which other workers of the same retune may share.
@@ -301,24 +301,24 @@ def load_in_turn(path: Path, loaded: Callable[[], None] = lambda: None) -> Modul
     """
     with without_collection():
         import_generated_codes_imports()
-    _DEVICE.use_while_compiling()
+    _DEVICE.take_turn_while_compiling()
     module = load_compiled_module(path)
     loaded()
-    _DEVICE.use()
+    _DEVICE.take_turn()
     return module
 
 
-def beside_others(may_leave: Callable[[], bool]) -> AbstractContextManager[None]:
+def letting_others_use_device(may_leave: Callable[[], bool]) -> AbstractContextManager[None]:
     """Inside, other processes may use the device if ``may_leave``. This process does not use it there."""
-    return _DEVICE.leave_inside(may_leave)
+    return _DEVICE.release_turn_inside(may_leave)
 
 
-def exclusive() -> AbstractContextManager[None]:
+def using_device_alone() -> AbstractContextManager[None]:
     """Inside, this process uses the device and no other worker of the retune does.
 
     All work that is launched inside ends inside. A use within another use belongs to that one.
     """
-    return _DEVICE.hold()
+    return _DEVICE.hold_turn()
 
 
 def on_wait(listener: Callable[[bool], None]) -> None:

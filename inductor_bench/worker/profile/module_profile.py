@@ -23,7 +23,7 @@ from ...source.harness.common import fingerprint
 from ...store import codec
 from ..device.machine import load_since, read_counters
 from ..device.nvidia_runtime import leaves_memory
-from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
+from ..device.runtime import DeviceRuntime, letting_others_use_device, load_in_turn
 from ..device.runtimes import find_runtime
 from ..fast_start import Phases
 from ..upstream import inductor, pinning
@@ -123,7 +123,7 @@ def measure_run(
                 runtime.synchronize()
                 loads.append(load_since(before, iterations))
                 run.free_inputs_made_ahead()
-                until_written.enter_context(beside_others(leaves_memory))
+                until_written.enter_context(letting_others_use_device(leaves_memory))
 
             profile = partial(inductor.print_profile, label) if text else inductor.record_profile
             profile(run, iterations, trace, has_run)

@@ -102,11 +102,11 @@ def set_config_values(config: Any, values: Config) -> Any:
     changed.kwargs.update({name: value for name, value in values.items() if name not in launch})
     for name, value in launch.items():
         setattr(changed, name, value)
-    settle(changed)
+    mark_as_settled(changed)
     return changed
 
 
-def settle(config: Any) -> None:
+def mark_as_settled(config: Any) -> None:
     """Marks a configuration, so that neither coordinate descent nor another search begins from it. (torch 2.11, 2.13)
 
     A configuration from a compile worker has no marks, because its pickled form lacks them. (Triton 3.6)
@@ -162,7 +162,7 @@ def take_config(autotuner: Any, other: Any) -> None:
         return
     with contextlib.suppress(*list_launcher_errors()):
         launcher = find_launcher(autotuner, read_config_values(other.launchers[0].config), keep=False)
-        settle(launcher.config)
+        mark_as_settled(launcher.config)
         set_launchers(autotuner, [launcher])
 
 
@@ -188,7 +188,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
             with contextlib.suppress(*list_launcher_errors()):
                 found = [compile_launcher(autotuner, set_config_values(launchers[0].config, values))]
         if len(found) == 1:
-            settle(found[0].config)
+            mark_as_settled(found[0].config)
         if found:
             set_launchers(autotuner, found)
 
@@ -296,7 +296,7 @@ def compile_triton_call(source: str, name: str, module: str) -> Callable[..., An
 _GPU = re.compile(r"\b_DeviceGuard\((\d+)\)")
 
 
-def later(result: Callable[[], Any], future: Any = None) -> Any:
+def make_later_result(result: Callable[[], Any], future: Any = None) -> Any:
     """Returns a result of ``AsyncCompile`` that is made when the module is complete, or now if there is nothing to wait
     for.
 
@@ -362,7 +362,7 @@ _BACKENDS = "ATEN,TRITON,CPP"
 
 
 @contextlib.contextmanager
-def autotuned(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Iterator[None]:
+def lowering_with_max_autotune(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Iterator[None]:
     """Inside, lowers calls as max-autotune does; ``choose`` is given the choices of each call before they are timed.
 
     If it returns one of them, Inductor takes it and times nothing, except a kernel of CUTLASS.

@@ -182,7 +182,7 @@ class EditUnderCheck:
             self.judge, self.has_originals = self.session.start("judge"), False
         return self.judge
 
-    def asked_judge(self) -> WorkerSession:
+    def get_judge(self) -> WorkerSession:
         """Returns the worker that judges, with the originals loaded. If the last one is lost, it is a new one."""
         judge = self.start_judge()
         if not self.has_originals:
@@ -201,7 +201,7 @@ class EditUnderCheck:
 
     def compile(self) -> None:
         """Loads and compiles the edited kernel, and at the same time a kernel that computes in float64."""
-        judge, has_exact = self.asked_judge(), self._file("exact", 0).is_file()
+        judge, has_exact = self.get_judge(), self._file("exact", 0).is_file()
         if has_exact:
             judge.ask(Load(EXACT, str(self._file("exact", 0))), LOAD_S)
             judge.post(CompileKernel(EXACT), COMPILE_S)
@@ -253,7 +253,7 @@ class EditUnderCheck:
         try:
             exact = EXACT + launch if self.has_exact else None
             request = PrepareCase(launch, case, self.roles, str(self.folder / "before"), self.reference, exact)
-            self.inputs.append(self.asked_judge().ask(request, MEASURE_S))
+            self.inputs.append(self.get_judge().ask(request, MEASURE_S))
         except WorkerLostError as lost:
             self._skip(launch, case, when, f"the original {lost.message}")
             return
@@ -275,7 +275,7 @@ class EditUnderCheck:
         after.unlink(missing_ok=True)
         try:
             self.session.ask(RunCase(launch, str(before), str(after)), CASE_S)
-            judged = self.asked_judge().ask(JudgeCase(launch, str(after), when == "repeated"), MEASURE_S)
+            judged = self.get_judge().ask(JudgeCase(launch, str(after), when == "repeated"), MEASURE_S)
         except WorkerLostError as lost:
             judged = Judged(lost.kind, "it gave no end" if lost.kind == "hung" else f"its process {lost.message}")
         except InductorBenchError as error:

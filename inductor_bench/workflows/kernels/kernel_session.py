@@ -531,7 +531,7 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
         raise UsageError(
             f"{len(files)} kernels cannot be saved into one file", "give a folder with --save", "misplaced-option"
         )
-    places = [choose_place(save, file, files) for file in files]
+    places = [choose_save_path(save, file, files) for file in files]
     if len(set(places)) < len(places):
         raise UsageError(
             "two of these files have one name, so they cannot be saved side by side",
@@ -548,6 +548,6 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
         raise UsageError(f"{folder} cannot be written to", "choose another place with --save", "unwritable")
 
 
-def choose_place(save: Path, file: Path, files: Sequence[Path]) -> Path:
+def choose_save_path(save: Path, file: Path, files: Sequence[Path]) -> Path:
     """Returns the path at which the fastest version of a kernel file is saved."""
     return save if len(files) == 1 and save.suffix == ".py" else save / file.name

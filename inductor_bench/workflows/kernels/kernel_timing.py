@@ -54,7 +54,7 @@ BUSY_MARGIN = 0.5
 """Maximum load average above the number of CPUs that this tool's own compilations may cause."""
 
 
-def advise(kernel: MeasuredKernel) -> list[str]:
+def list_advice(kernel: MeasuredKernel) -> list[str]:
     """Returns advice on a measurement, one sentence for each problem; empty for a sound measurement."""
     return [*_judge_outputs(kernel), *_judge_device(kernel), *_judge_times(kernel), *filter(None, [kernel.no_counters])]
 
@@ -247,7 +247,7 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
             bound=cold.bound,
             peak_share=warm.peak_share if cold.bound == "cache" else cold.peak_share,
         ),
-        advice=tuple(advise(kernel)),
+        advice=tuple(list_advice(kernel)),
     )
 
 
@@ -416,7 +416,7 @@ def _save_winner(one: _Task, place: Path, tuning: Tuning) -> str:
         return why
     try:
         change = one.tuner.variants.change(tuning.best_config)
-        write_text(place, edit_standalone(read_text(one.file), change.recorded(), change.source))
+        write_text(place, edit_standalone(read_text(one.file), change.list_changed_facts(), change.source))
     except InductorBenchError as error:
         return error.message
     return ""

@@ -48,7 +48,7 @@ from ...store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, sa
 from ...store.files import read_text
 from ...store.folder import RunFolder, is_edited, read_index, read_rows
 from ...store.lock import DeviceTurn
-from ..apply import add_verification, forget_dropped
+from ..apply import add_verification, delete_dropped_tunings
 from ..kernel import run_kernel
 from ..modules.kernel_files import extract_run
 from ..modules.program_run import make_program_command
@@ -380,11 +380,11 @@ def _list_kernels_left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, 
     return [
         retune
         for retune in list_most_expensive(run, folder, request)
-        if _is_left(retune, problems.get(retune.kernel_id))
+        if _is_to_be_tuned(retune, problems.get(retune.kernel_id))
     ]
 
 
-def _is_left(retune: Retune, problem: str | None) -> bool:
+def _is_to_be_tuned(retune: Retune, problem: str | None) -> bool:
     """Whether a kernel is still to be tuned, in spite of its earlier problem; ``problem`` is ``None`` for a new
     kernel."""
     return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
@@ -539,6 +539,6 @@ def verify_retunes(
         raise
     except InductorBenchError as error:
         return (Failure(VERIFY, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
-    forget_dropped(found, run.environment)
+    delete_dropped_tunings(found, run.environment)
     keep(add_verification(run, found))
     return ()

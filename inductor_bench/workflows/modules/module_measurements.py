@@ -381,7 +381,7 @@ T = TypeVar("T")
 # Does work beside other work.
 
 
-class Aside:
+class SideWork:
     """Does one piece of work after the other, at the same time as the caller's work.
 
     It is a context manager. At its end it waits for the remaining work, and raises the first error.
@@ -394,7 +394,7 @@ class Aside:
         self._threads = ThreadPoolExecutor(1) if is_beside else None
         self._left: list[Future[None]] = []
 
-    def __enter__(self) -> Aside:
+    def __enter__(self) -> SideWork:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -467,7 +467,7 @@ class ModuleMeasurements:
     """The runs of modules outside of the program, and the survey of the machine.
 
     On an accelerator, if there are cores, they are begun at once: processes start and load modules beside each other.
-    Before :meth:`let_go`, they use the device only to load kernels.
+    Before :meth:`allow_device_use`, they use the device only to load kernels.
 
     Args:
         captured: the program.
@@ -524,7 +524,7 @@ class ModuleMeasurements:
         """Whether a module has to be run, or the device's peaks have to be measured."""
         if self._runs_module:
             return True
-        self.let_go()  # nothing is timed
+        self.allow_device_use()  # nothing is timed
         begun = self._begun_survey()
         return begun is None or begun.peaks is None
 
@@ -533,13 +533,13 @@ class ModuleMeasurements:
         mine = self._captured
         return (mine.modules, mine.steps, mine.touches) == (captured.modules, captured.steps, captured.touches)
 
-    def let_go(self) -> None:
+    def allow_device_use(self) -> None:
         """Lets the modules use the device, because the program no longer uses it. May be called again."""
         self._turn.give_up()
 
     def close(self, *, waits: bool = False) -> None:
         """Begins nothing more. With ``waits``, waits for the end of what is under way."""
-        self.let_go()
+        self.allow_device_use()
         for one in (self._measured, self._surveyed):
             if one is not None:
                 one.close(waits=waits)

@@ -270,7 +270,7 @@ class CapturedProgram:
     touches: Mapping[int, ObservedTouches] = field(default_factory=dict)
 
 
-class Looks(NamedTuple):
+class RunListeners(NamedTuple):
     """The functions that are called while a program runs, with what is known of it.
 
     All but the first are called once.
@@ -287,7 +287,7 @@ def capture_program(
     environment: Mapping[str, str],
     python: str,
     progress: Progress,
-    looks: Looks | None = None,
+    looks: RunListeners | None = None,
 ) -> CapturedProgram:
     """Runs the program of a request, and finds the modules that it compiled.
 

@@ -53,7 +53,7 @@ from ...store.files import read_text, remove_file, write_json, write_text
 from ...store.program_folders import OptimizationFolder
 from ..modules.compile_environment import SITE
 from ..pins import make_users_environment
-from .tried_program import REQUEST, list_switches, list_variables, parse_value, read_tried
+from .tried_program import REQUEST, list_switches, list_variables, parse_value, read_trial_results
 
 TORCH_OPTIMIZERS = "torch.optim."
 """What the paths of torch's own optimizers begin with."""
@@ -555,7 +555,7 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
             **list_variables([candidate]),
         }
         code = run_in_terminal(command, environment)
-        states = [state for one in read_tried(work) for state in one.variants]
+        states = [state for one in read_trial_results(work) for state in one.variants]
         refused = dict.fromkeys(said for state in states for said in state.refused)
         named = {name for state in states for name in state.applied}
         words = tuple(setting.words for setting in settings)

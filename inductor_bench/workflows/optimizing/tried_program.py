@@ -96,7 +96,7 @@ class VariantWatch:
         now_s = time.monotonic()
         if self._has_stalled(now_s):
             return True
-        states = [found.state for found in read_tried(self._folder)]
+        states = [found.state for found in read_trial_results(self._folder)]
         if not states or not all(state in (DONE, FAILED) for state in states):
             self._done_s = None
             return False
@@ -113,7 +113,7 @@ class VariantWatch:
         return bool(self.stalled)
 
 
-def read_tried(folder: Path) -> list[TriedVariants]:
+def read_trial_results(folder: Path) -> list[TriedVariants]:
     """Reads the results that the processes have written, by rank; a file that is being written counts as missing."""
     found = []
     for file in folder.glob(f"*{TRIED}"):
@@ -207,7 +207,7 @@ class ProgramTrials:
         """Whether the program itself waits for its turn at the device."""
         return self.request.kind in COMPILED_HERE
 
-    def known(self, plan: TrialPlan) -> Trial | None:
+    def find_finished(self, plan: TrialPlan) -> Trial | None:
         """Returns the trial if an earlier command has run it; ``None`` if none has, or if the trial now has more
         time."""
         known = self.folder.load_trial(plan.name)
@@ -247,7 +247,7 @@ class ProgramTrials:
         shutil.rmtree(started.work, ignore_errors=True)
         return trial
 
-    def tell(self, plans: Sequence[TrialPlan]) -> None:
+    def report_begin(self, plans: Sequence[TrialPlan]) -> None:
         """Reports which processes begin."""
         self.progress.stage(f"running {_describe_plans(plans)}: {format_shown_command(self.request, self.environment)}")
 
@@ -339,7 +339,7 @@ def read_trial(
         stalled: what a variant was doing when it was given up; empty if none was.
         late: whether the program was ended because the time of the search was over, so that no variant caused this.
     """
-    tried = read_tried(folder)
+    tried = read_trial_results(folder)
     leading = max(tried, key=_compute_median_step_s, default=None)
     apart = describe_disagreement(tried) if ended.ok and not stalled else ""
     if apart:
@@ -508,10 +508,10 @@ class TrialRounds:
             InductorBenchError: the program cannot be started, or the folder cannot be written.
             KeyboardInterrupt: the user interrupted it; all processes have ended.
         """
-        found = {plan.name: known for plan in plans if (known := self._trials.known(plan)) is not None}
+        found = {plan.name: known for plan in plans if (known := self._trials.find_finished(plan)) is not None}
         waiting = [plan for plan in plans if plan.name not in found]
         if waiting:
-            self._trials.tell(waiting)
+            self._trials.report_begin(waiting)
             compiling = any(plan.only_compiles for plan in waiting)  # its processes share this one's turn
             with nullcontext() if self._trials.takes_turns and not compiling else DeviceTurn():
                 self._run_all(waiting, found)

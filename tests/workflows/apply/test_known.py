@@ -23,7 +23,7 @@ from inductor_bench.records.retune import (
 )
 from inductor_bench.records.run import Environment
 from inductor_bench.store.caches import KnownTuning, TuningKey, TuningPlace, save_tuning
-from inductor_bench.workflows.apply import forget_dropped
+from inductor_bench.workflows.apply import delete_dropped_tunings
 from inductor_bench.workflows.pins import choose_pins, list_places, pin_known
 
 HERE = change(Environment(), torch="2.11.0", triton="3.6.0", accelerator="NVIDIA H200", cpu="a CPU", threads=4)
@@ -97,15 +97,15 @@ def test_a_config_that_changes_outputs_is_forgotten(tmp_path: Path, monkeypatch:
     assert save_tuning(known("a", 1.5, triton_pin=wrong)) and save_tuning(known("b", 1.5, triton_pin=other))
     assert save_tuning(known("m", 1.5, library_pin=product)) and pin_known(HERE).pins.library_pins == (product,)
     gone = AppliedKernel("aten_mm_0", product.kernel_id, {"a": 1}, "dropped")
-    forget_dropped(Verification("steps", 0.0, kernels=(gone,)), HERE)
+    delete_dropped_tunings(Verification("steps", 0.0, kernels=(gone,)), HERE)
     dropped = AppliedKernel("triton_a", wrong.kernel_id, {"XBLOCK": 16}, "dropped")
-    forget_dropped(Verification("steps", 0.0, kernels=(dropped,)), HERE)
+    delete_dropped_tunings(Verification("steps", 0.0, kernels=(dropped,)), HERE)
     assert len(pin_known(HERE).pins.all) == 2, "another config of the kernel"
-    forget_dropped(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
+    delete_dropped_tunings(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
     assert pin_known(HERE).pins.all == (other,)
     twin = replace(wrong, kernel_id="t" * 16)
     assert save_tuning(known("a", 1.5, triton_pin=wrong)) and save_tuning(known("t", 1.4, triton_pin=twin))
-    forget_dropped(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
+    delete_dropped_tunings(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
     assert pin_known(HERE).pins.all == (other,), "a process cannot tell the twin from it"
 
 

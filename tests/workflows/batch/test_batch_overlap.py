@@ -146,8 +146,8 @@ PROGRAM = """
     torch.cuda.is_initialized = lambda: False
     shared = SharedDevice()
     other_may("before")
-    shared.use()
-    shared.leave_while_compiling(sys.argv[1])
+    shared.take_turn()
+    shared.release_turn_while_compiling(sys.argv[1])
     model = torch.nn.Linear(2, 2)
     def step(x):
         return model(x).sum()
@@ -307,7 +307,7 @@ def test_a_process_without_a_turn_does_not_use_a_gpu_that_may_be_full(monkeypatc
     monkeypatch.delenv(TURN, raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
-    SharedDevice().leave()
+    SharedDevice().release_turn()
 
 
 MODULE = """
@@ -336,10 +336,10 @@ print("imported", *set(sys.modules) - BEFORE, flush=True)
 @pytest.mark.parametrize("may_leave", [True, False])
 def test_the_turn_is_left_for_a_while_if_it_may_be(may_leave: bool, shared: Path) -> None:
     device = SharedDevice()
-    with device.leave_inside(lambda: pytest.fail("it has no turn")):
+    with device.release_turn_inside(lambda: pytest.fail("it has no turn")):
         pass
-    with device.hold():
-        with device.leave_inside(lambda: may_leave):
+    with device.hold_turn():
+        with device.release_turn_inside(lambda: may_leave):
             assert device._turn.held != may_leave
         assert device._turn.held
 
@@ -387,11 +387,11 @@ def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path
         from inductor_bench.records.request import BreakdownRequest
         from inductor_bench.worker.capture import programs
         programs.build_model = lambda *_: programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
-        use = programs.SharedDevice.use
+        use = programs.SharedDevice.take_turn
         def told(self):
             print("torch._inductor.compile_fx" in sys.modules, flush=True)
             use(self)
-        programs.SharedDevice.use = told
+        programs.SharedDevice.take_turn = told
         assert "torch._inductor.compile_fx" not in sys.modules
         programs.run_program(BreakdownRequest("timm:x", "timm", batch_size=1, device="cpu"))
     """

@@ -91,7 +91,7 @@ class TwoNodes:
         for name in ("events", "go"):
             (self._folder / name).unlink(missing_ok=True)
 
-    def let_go(self) -> None:
+    def allow_device_use(self) -> None:
         (self._folder / "go").touch()
 
     def lose_second(self) -> str:
@@ -183,7 +183,7 @@ def test_a_model_of_a_lost_node_runs_elsewhere(nodes: TwoNodes, tmp_path: Path) 
 
     def lose() -> None:
         lost.append(nodes.lose_second())
-        nodes.let_go()
+        nodes.allow_device_use()
 
     listener = Listener("awaits-1 awaits-2", lose)
     try:

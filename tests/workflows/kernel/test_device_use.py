@@ -31,7 +31,7 @@ from inductor_bench.worker.device.machine import (
     find_use,
 )
 from inductor_bench.workflows.kernel import _measure_all
-from inductor_bench.workflows.kernels.kernel_timing import advise, measure_file
+from inductor_bench.workflows.kernels.kernel_timing import list_advice, measure_file
 
 GIB = 1 << 30
 NOBODY = 4_194_305
@@ -134,7 +134,7 @@ def test_a_gpu_that_is_free_or_unknown_is_measured(tmp_path: Path, files: list[P
 def test_a_steady_clock_is_no_trouble() -> None:
     times = summarize([1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
     kernel = MeasuredKernel("k", "0" * 16, "k.py", "pointwise", "a GPU", {}, times, times, "graphs")
-    assert advise(replace(kernel, clock=TimingClock(1980.0, 0.03))) == []
+    assert list_advice(replace(kernel, clock=TimingClock(1980.0, 0.03))) == []
 
 
 # What the driver is asked

@@ -25,7 +25,7 @@ from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import write_harness
 from inductor_bench.workflows.kernel import KernelOutcome
 from inductor_bench.workflows.kernels.kernel_session import _PROGRAM_ERROR, NsightCompute
-from inductor_bench.workflows.kernels.kernel_timing import advise
+from inductor_bench.workflows.kernels.kernel_timing import list_advice
 
 FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -167,7 +167,7 @@ def test_what_holds_for_every_kernel_is_said_once(
     assert first.counters is None and why in first.no_counters
     assert first.no_counters.startswith("no kernel has counters: ") and "\n" not in first.no_counters
     assert second == kernel(file)
-    assert advise(first) == [first.no_counters] and advise(second) == []
+    assert list_advice(first) == [first.no_counters] and list_advice(second) == []
 
 
 @pytest.mark.parametrize(

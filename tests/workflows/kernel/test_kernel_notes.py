@@ -11,7 +11,7 @@ import pytest
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.retune import MeasuredKernel, Timing
 from inductor_bench.source.harness import timing_cpu
-from inductor_bench.workflows.kernels.kernel_timing import advise, list_busy_notes
+from inductor_bench.workflows.kernels.kernel_timing import list_advice, list_busy_notes
 
 STEADY = summarize([1e-3 + number * 1e-7 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
 IDLE = "2 threads; cold: 9 copies in turn, evicted before"
@@ -35,7 +35,7 @@ def kernel(cold: Timing = STEADY, method: str = IDLE, checked: bool | None = Tru
 
 
 def test_nothing_is_said_of_a_good_measurement() -> None:
-    assert advise(kernel()) == []
+    assert list_advice(kernel()) == []
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_nothing_is_said_of_a_good_measurement() -> None:
     ],
 )
 def test_one_thing_is_said_of_what_is_wrong(measured: MeasuredKernel, why: str) -> None:
-    (advice,) = advise(measured)
+    (advice,) = list_advice(measured)
     assert why in advice
 
 

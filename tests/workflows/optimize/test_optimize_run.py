@@ -34,7 +34,7 @@ from inductor_bench.workflows.apply import read_environment
 from inductor_bench.workflows.modules import program_run
 from inductor_bench.workflows.modules.program_run import name_python
 from inductor_bench.workflows.modules.targets import resolve_target
-from inductor_bench.workflows.optimize import find_limit, look, run_optimize
+from inductor_bench.workflows.optimize import find_limit, read_machine, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
 
@@ -479,7 +479,7 @@ def test_an_interpreter_of_no_use_is_named_with_the_cause(
     python = tmp_path / "bare"
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
-    for ask in (lambda: look(str(python), tmp_path, dict(os.environ)), lambda: read_environment(str(python))):
+    for ask in (lambda: read_machine(str(python), tmp_path, dict(os.environ)), lambda: read_environment(str(python))):
         with pytest.raises(InductorBenchError, match=said) as refused:
             ask()
         assert refused.value.id == name and "--python" in refused.value.hint

@@ -164,7 +164,7 @@ def test_what_the_time_of_the_search_ended_runs_again_with_more_time(
         pass
     trial = trials.read(started)
     assert trial.late == late and trial.failure is not None
-    assert (trials.known(replace(PLAN, limit_s=trial.time_s + again_s)) is not None) == is_known
+    assert (trials.find_finished(replace(PLAN, limit_s=trial.time_s + again_s)) is not None) == is_known
 
 
 def test_a_program_that_died_by_itself_accuses_nobody(tmp_path: Path) -> None:
@@ -500,4 +500,4 @@ def test_ctrl_c_ends_the_processes_of_all_devices(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         TrialRounds(trials, ("0", "1"), Silent()).run([plan(1, 0), plan(2, 1)])
     assert not any(psutil.pid_exists(int(file.read_text())) for file in files)
-    assert trials.known(plan(1, 0)) is None, "what was not measured is run again"
+    assert trials.find_finished(plan(1, 0)) is None, "what was not measured is run again"

@@ -143,7 +143,7 @@ class ProcessVariants:
         upstream.around_backend(lambda original: partial(self.turns.compile, original))
         if self.held is not None:
             self.held.change_torch(torch)
-            self.turns.hold()
+            self.turns.activate_held()
 
     def observer(self, on_done: Callable[[], None]) -> StepObserver:
         """Returns the observation of the steps of this process."""

@@ -133,7 +133,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         return self._plan is None
 
     def _forget(self) -> None:
-        self._turns.use(self._turns.held)
+        self._turns.activate(self._turns.held)
         self._turns.check = None
         self._schedule, self._timed, self._done, self._begun, self._counters = [], [], [], None, None
 
@@ -202,7 +202,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
             turn = Turn(turns.held, False)
         if turn.variant != turns.variant:
             self._read_memory(turns.active)
-            turns.use(turn.variant)
+            turns.activate(turn.variant)
             self._reset_memory()
         self._begun = turn, self._clock.read(number, time.perf_counter())
 

@@ -114,7 +114,7 @@ class Turns:
         differing = {row.variant for row in self.checks if row.reason and row.is_compared}
         return [one for one in self.settings[1:] if not one.failure and one.number not in differing]
 
-    def hold(self) -> None:
+    def activate_held(self) -> None:
         """Activates the variant that is on from the first step.
 
         Its optimizer flags are set when there are optimizers.
@@ -123,9 +123,9 @@ class Turns:
         if optimizer:
             self.optimizers.held = optimizer.flags
         self.optimizers.found = self._note_optimizer
-        self.use(self.held)
+        self.activate(self.held)
 
-    def use(self, number: int) -> None:
+    def activate(self, number: int) -> None:
         """Makes a variant the active one."""
         if number == self.variant:
             return
@@ -159,12 +159,12 @@ class Turns:
         return undo
 
     def _note_optimizer(self, optimizer: Any) -> None:
-        self._find_held()
+        self._compile_held_functions()
         own = self.settings[self.held].optimizer
         if own is not None and own.is_compiled and own.suits(optimizer):
             self._owns[self.held].override(optimizer)
 
-    def _find_held(self) -> None:
+    def _compile_held_functions(self) -> None:
         """Compiles the functions of the variant that is on from the first step, as soon as they exist."""
         owns = self._owns[self.held]
         if not self._waits_for_functions:
@@ -234,7 +234,7 @@ class Turns:
 
     def compile(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **keywords: Any) -> Any:
         """Compiles a graph for the original and for all variants; returns a function that calls the active one's."""
-        self._find_held()
+        self._compile_held_functions()
         if self.is_over:
             return original(backend, module, inputs, **keywords)
         name, what = upstream.name_compilation(inputs)
@@ -427,7 +427,7 @@ class Turns:
         if self._waits_for_functions:
             self._waits_for_functions = False
             self.settings[self.held].refuse("the program has no function of this name that can be compiled")
-        self.use(self.held)
+        self.activate(self.held)
         self.is_over = True
         if self.held == ORIGINAL:
             for graph in self._graphs:
