@@ -59,7 +59,7 @@ class Job:
     alone: bool = False  # whether no other job may share its device, even by turns
     # whether the job extends an existing RUN, which is its target; otherwise it makes the RUN
     goes_on: bool = False
-    verb: str = "breakdown"  # the work of the job, in words
+    verb: str = "breakdown"  # the verb of its command
 
     def words(self, target: str, run: Path) -> list[str]:
         """Returns the arguments of ``inductor-bench`` for this job, with ``target`` and ``run`` as paths on its

@@ -200,11 +200,11 @@ def test_a_choice_of_the_exhaustive_search_is_found_in_the_usual_list_too(tmp_pa
     first = """
 from torch._inductor import config, select_algorithm
 from inductor_bench.worker.upstream import pinning
-autotuned = pinning.autotuned
+autotuned = pinning.lowering_with_max_autotune
 def watched(choose, *, exhaustive):
     print("exhaustive", exhaustive)
     return autotuned(choose, exhaustive=exhaustive)
-pinning.autotuned = watched
+pinning.lowering_with_max_autotune = watched
 """
     usual, gone = pin_of(4, exhaustive=True), pin_of(2, exhaustive=True, config=GONE)
     states = run_with((usual, gone), tmp_path, tmp_path / "cache", {4: PRODUCT, 2: PRODUCT}, first)
