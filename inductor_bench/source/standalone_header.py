@@ -88,8 +88,8 @@ def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[
         ("recorded", ", ".join(f"{word} {version}" for word, version in versions if version)),
         ("written by", f"inductor-bench {header.tool_version}" if header.tool_version else None),
     ]
-    lines = [plain(header.name), ""]
-    lines += [_fold_line(f"{title + ':':<14}{plain(text)}", 14) for title, text in rows if text]
+    lines = [make_plain_line(header.name), ""]
+    lines += [_fold_line(f"{title + ':':<14}{make_plain_line(text)}", 14) for title, text in rows if text]
     lines += ["", "Arguments:", *_describe_arguments(launch), ""]
     lines += [f"{f'python FILE {option}':<28}{does}" for option, does in (*_OPTIONS, *more)]
     return write_docstring("\n".join(lines))
@@ -113,7 +113,7 @@ def _describe_arguments(launch: Launch) -> list[str]:
     lines = []
     for index, (name, item) in enumerate(named[:_SHOWN_ARGUMENTS]):
         written = " (written)" if index in launch.mutated else ""
-        lines.append(_fold_line(f"  {name}{plain(_describe_argument(item))}{written}", 4))
+        lines.append(_fold_line(f"  {name}{make_plain_line(_describe_argument(item))}{written}", 4))
     if len(named) > _SHOWN_ARGUMENTS:
         lines.append(f"  and {len(named) - _SHOWN_ARGUMENTS} more")
     return lines or ["  none"]
@@ -135,7 +135,7 @@ def _describe_tensor(view: TensorView) -> str:
     return f"{view.dtype} {list(view.shape)}, strides {list(view.stride)}{place}, storage {view.storage}"
 
 
-def plain(text: str) -> str:
+def make_plain_line(text: str) -> str:
     """Returns the text as one line, with escapes for characters that cannot be printed."""
     words = " ".join(text.split())
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)

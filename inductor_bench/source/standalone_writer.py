@@ -24,7 +24,7 @@ from .standalone_header import (
     frame_harness,
     list_defined_names,
     list_names,
-    plain,
+    make_plain_line,
     write_harness,
     write_header,
     write_recorded_facts,
@@ -432,7 +432,9 @@ def refuse_opaque(argument: Argument) -> None:
         UnwritableKernelError: it cannot.
     """
     if argument.kind == "opaque":
-        raise UnwritableKernelError(f"an argument cannot be made again: {plain(argument.text or 'unknown')[:80]}")
+        raise UnwritableKernelError(
+            f"an argument cannot be made again: {make_plain_line(argument.text or 'unknown')[:80]}"
+        )
     for item in argument.items:
         refuse_opaque(item)
 

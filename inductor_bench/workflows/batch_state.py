@@ -42,7 +42,7 @@ from ..store.digest import pause_garbage_collection, read_results
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder
 from ..store.redaction import Redaction
-from .optimizing.batch_search import describe_optimizer, finish_search, read_printed_failure, search_words
+from .optimizing.batch_search import describe_optimizer, finish_search, list_search_options, read_printed_failure
 from .progress import Progress
 
 # One attempt at a model of a batch: its job, the judgement of its outcome, and the decision whether to try again.
@@ -91,7 +91,7 @@ def make_job(
     if goes_on := model.status in (MEASURED, UNOPTIMIZED):
         options = list_option_words(BreakdownRequest(retune=common.retune, redact=common.redact, plots=common.plots))
     if searches := model.status == UNOPTIMIZED and search is not None:
-        options = search_words(search, common)
+        options = list_search_options(search, common)
     return Job(
         name=request.name,
         target=request.target,

@@ -78,7 +78,7 @@ class ProofPlan:
     replays: bool = False
 
 
-def start(
+def run_to_end(
     pinned: PinnedRun, plan: ProofPlan, mode: str, observe: str, name: str, progress: Progress
 ) -> tuple[ProcessResult, Path]:
     """Runs the program to its end; returns the end, and the folder with the files of its processes."""
@@ -126,7 +126,7 @@ def make_failure(ended: ProcessResult) -> tuple[str, ...]:
     return () if ended.ok else (f"The program {describe_end(ended)}: see {ended.log}",)
 
 
-def now() -> str:
+def read_utc_time() -> str:
     """The present time (UTC, ISO 8601), as a record holds it."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
@@ -279,7 +279,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
         outputs=_summarise(found.outputs),
         kernels=kernels,
         notes=tuple(notes),
-        created=now(),
+        created=read_utc_time(),
         load=found.load,
         ended_early=found.state == TIMING,
     )
@@ -350,7 +350,7 @@ def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, 
         for number, tuned in enumerate(ROUNDS, 1):
             what = f"with {pinned.pins.words}" if tuned else "as it is"
             progress.stage(f"running the program {what} ({number} of {len(ROUNDS)})")
-            ended, work = start(pinned if tuned else bare, plan, APPLY, "steps", f"compare-{number}", progress)
+            ended, work = run_to_end(pinned if tuned else bare, plan, APPLY, "steps", f"compare-{number}", progress)
             found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
             if found is None or not found.step_times_s:
                 what = f"the program {describe_end(ended)} before its steps were timed"
@@ -398,7 +398,7 @@ def _describe(
         outputs=PinnedOutputs(reason=EDITS_NOT_COMPARED if pinned.pins.edits else NOT_COMPARED),
         kernels=kernels,
         notes=tuple(notes),
-        created=now(),
+        created=read_utc_time(),
         load=find_worst_load(one.load for one in (*observed[False], *observed[True]) if _is_of_host(one)),
     )
 
@@ -451,7 +451,7 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
         if _needs_processes(pinned):
             return verify_processes(pinned, plan, progress, replays=False)
         progress.stage(f"comparing steps with {pinned.pins.words} and without")
-        ended, work = start(pinned, plan, COMPARE, "comparison", "compare", progress)
+        ended, work = run_to_end(pinned, plan, COMPARE, "comparison", "compare", progress)
         found, processes = read_compared(work), read_states(work)
         require_taken(processes)
         if not found:

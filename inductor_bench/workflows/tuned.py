@@ -16,7 +16,7 @@ from ..records.base import FileName
 from ..records.edit import EditPin
 from ..records.run import AcceleratorFacts, Environment, Host, Run, Versions
 from ..source.edited import read_edit
-from ..source.standalone_header import plain, write_docstring
+from ..source.standalone_header import make_plain_line, write_docstring
 from ..store import codec
 from ..store.files import (
     find_file_inside,
@@ -176,7 +176,7 @@ def _write_module(run: Run) -> str:
     environment = run.environment
     versions = {"torch": environment.versions.torch, "triton": environment.versions.triton}
     facts = {**versions, "device": environment.device.accelerator}
-    words = {name: plain(value or "none") for name, value in {**facts, "title": run.title}.items()}
+    words = {name: make_plain_line(value or "none") for name, value in {**facts, "title": run.title}.items()}
     return _MODULE.format(about=write_docstring(_ABOUT.format(**words)), table=TABLE, **facts)
 
 
@@ -187,12 +187,12 @@ def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str
     versions = f"torch {environment.versions.torch}" + (
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
-    where = f"{plain(device or '')} with {plain(versions)}"
+    where = f"{make_plain_line(device or '')} with {make_plain_line(versions)}"
     program, edits = list_program_words(run.request), pinned.pins.edits
     place = shlex.quote(f"{folder.path.name}/tuned" if edits else folder.path.name)
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
     what = "kernels" if edits else "configs"
-    lines = [f"# Tuned {what} of {html.escape(plain(run.title))}", ""]
+    lines = [f"# Tuned {what} of {html.escape(make_plain_line(run.title))}", ""]
     if kernels or not edits:
         lines += [
             f"Faster with another config, by themselves, on {where}: {plural(len(kernels), 'kernel')}.",
@@ -203,8 +203,8 @@ def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str
         lines += [f"With an edited source, for {where}: {plural(len(edits), 'kernel')}, in `{KERNELS}/`.", ""]
     lines += [
         "```bash",
-        f"{plain(write_apply_command(place, program))}             # any program, unchanged",
-        f"{plain(write_apply_command(place, program, '--verify'))}    # and what it saves",
+        f"{make_plain_line(write_apply_command(place, program))}             # any program, unchanged",
+        f"{make_plain_line(write_apply_command(place, program, '--verify'))}    # and what it saves",
         "```",
         "",
     ]
@@ -231,7 +231,7 @@ def write_page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str
     if pinned.unpinned:
         lines += ["", "Faster, and not pinned:", ""]
         lines += [
-            f"- {_quote_code(one.row.name)} ({one.row.speedup or 1:.2f}x by itself): {plain(one.reason)}"
+            f"- {_quote_code(one.row.name)} ({one.row.speedup or 1:.2f}x by itself): {make_plain_line(one.reason)}"
             for one in pinned.unpinned
         ]
     return "\n".join(lines) + "\n"
@@ -247,5 +247,5 @@ def _make_row(kernel: WinnerPin, pinned: PinnedRun, tabled: str) -> str:
 
 def _quote_code(text: str) -> str:
     """Returns the text as code within a line or a table cell in Markdown."""
-    shown = plain(text).replace("`", "'").replace("|", "\\|")
+    shown = make_plain_line(text).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`"

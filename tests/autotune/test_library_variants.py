@@ -447,7 +447,7 @@ def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool 
     kernel.configs()
     assert kernel.others is not None
     kernel.operator.device = "cuda"
-    listed = kernel.others.listed()
+    listed = kernel.others.list_configs()
     variants = find_variants(GPU, lambda _: listed)  # type: ignore[arg-type, return-value]
     assert isinstance(variants, LibraryVariants)
     configs = [library_variants.make_library_config(other), MM]

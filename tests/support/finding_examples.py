@@ -50,7 +50,7 @@ from inductor_bench.records.run import (
     StepKind,
 )
 from inductor_bench.worker.capture.boundaries import LongerLoop
-from inductor_bench.worker.capture.step_measurement import around
+from inductor_bench.worker.capture.step_measurement import describe_longer_loop
 from inductor_bench.workflows.single_run import NO_PATTERN
 
 
@@ -270,7 +270,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "longer-profile": Example(_longer_profile, says=(f"{step_findings.LONGER_PROFILE:g} times",)),
     "untied": Example(_untied, says=(share(step_findings.UNTIED),)),
-    "longer-loop": Example(lambda: _transformer(notes=around(LongerLoop(59, 12, 12)))),
+    "longer-loop": Example(lambda: _transformer(notes=describe_longer_loop(LongerLoop(59, 12, 12)))),
     "step-note": Example(lambda: _transformer(notes=(NO_PATTERN,))),
     "alone-less": Example(step_runs.decode, says=(share(FAR_OFF), LEAST)),
     "alone-more": Example(_shorter_calls, says=(share(FAR_OFF), LEAST)),

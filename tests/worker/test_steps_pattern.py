@@ -184,9 +184,9 @@ def test_marked_steps_are_no_part_of_a_loop() -> None:
     boundaries = Boundaries(lambda number: None, lambda: None, pattern)
     begins(pattern, REQUEST * 3)
     boundaries.cycle(1)
-    assert boundaries.loop is not None and step_measurement.around(boundaries.loop)
+    assert boundaries.loop is not None and step_measurement.describe_longer_loop(boundaries.loop)
     boundaries.event(MARKS, 0)
-    assert boundaries.loop is None and step_measurement.around(boundaries.loop) == ()
+    assert boundaries.loop is None and step_measurement.describe_longer_loop(boundaries.loop) == ()
 
 
 def test_a_program_of_an_inner_loop_is_not_told_to_run_more_steps() -> None:

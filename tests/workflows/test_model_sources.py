@@ -36,7 +36,7 @@ def test_each_library_has_a_builder_and_an_example(library: str) -> None:
 
 def test_a_library_that_is_missing_has_the_hint_of_its_row() -> None:
     with pytest.raises(InductorBenchError, match="timm is not installed") as missing:
-        programs.library("timm", "no_such_module_of_timm")
+        programs.import_library("timm", "no_such_module_of_timm")
     assert missing.value.hint == LIBRARIES["timm"].install
 
 

@@ -168,7 +168,7 @@ class LibraryCandidates:
         weakref.finalize(self, _cancel, self._compilations)
         self._begin(self._max)
 
-    def listed(self) -> LibraryConfigs:
+    def list_configs(self) -> LibraryConfigs:
         """The configurations of the call."""
         now = make_library_config(self._operator.is_searched())
         searches = "cudnn_benchmark" in find_device(self._operator.device).library_switches
@@ -293,10 +293,10 @@ class OperatorBenchKernel(LoadedKernel):
         )
 
     def configs(self, wide: bool = False) -> LibraryConfigs:
-        """The configurations of the call; see :meth:`variants.LibraryCandidates.listed`."""
+        """The configurations of the call; see :meth:`variants.LibraryCandidates.list_configs`."""
         if self.others is None or (wide and not self.others.wide):
             self.others = LibraryCandidates(self.operator, wide)
-        return self.others.listed()
+        return self.others.list_configs()
 
     def make_variant(self, change: VariantChange) -> OperatorBenchKernel:
         if not change.config:

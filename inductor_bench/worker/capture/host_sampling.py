@@ -413,7 +413,7 @@ class HostSampling:
         enough = took_s >= WHOLE_S and pairs >= LEAST_PAIRS
         return not self._is_sampled and (enough or (took_s >= LONGEST_S and pairs >= 1))
 
-    def unsampled(self) -> Iterator[list[Moment]]:
+    def list_unsampled_steps(self) -> Iterator[list[Moment]]:
         """The boundaries of the steps without the sampler, in runs of steps that follow each other."""
         for block in self._blocks[::2]:
             run: list[Moment] = []

@@ -75,13 +75,13 @@ def cross_entropy(labels: torch.Tensor) -> Loss:
     return loss
 
 
-def unknown(library: str, name: str, known: Iterable[str]) -> InductorBenchError:
+def make_unknown_name_error(library: str, name: str, known: Iterable[str]) -> InductorBenchError:
     """Returns the error for a name that the library does not have, with similar names."""
     near = ", ".join(difflib.get_close_matches(name, list(known), n=5))
     return InductorBenchError(f"{library} has no model {name}", f"near names: {near}" if near else "")
 
 
-def library(kind: str, module: str = "") -> Any:
+def import_library(kind: str, module: str = "") -> Any:
     """Imports a library of models, by its kind in ``records.request_fields``, or a module of it.
 
     Raises:
@@ -93,12 +93,12 @@ def library(kind: str, module: str = "") -> Any:
     except ModuleNotFoundError as error:
         if error.name == name.partition(".")[0]:
             raise InductorBenchError(f"{kind} is not installed", LIBRARIES[kind].install) from error
-        raise broken(kind, error) from error
+        raise make_broken_library_error(kind, error) from error
     except BROKEN as error:
-        raise broken(kind, error) from error
+        raise make_broken_library_error(kind, error) from error
 
 
-def broken(kind: str, error: BaseException) -> InductorBenchError:
+def make_broken_library_error(kind: str, error: BaseException) -> InductorBenchError:
     """Returns the error for a library that is installed but fails to load. The library's message decides the hint."""
     while error.__cause__ is not None:
         error = error.__cause__
@@ -139,9 +139,9 @@ def build_timm(name: str, batch_size: int, training: bool) -> Example:
     """A classifier of timm and a batch of images."""
     import torch
 
-    timm = library("timm")
+    timm = import_library("timm")
     if not timm.is_model(name):
-        raise unknown("timm", name, timm.list_models())
+        raise make_unknown_name_error("timm", name, timm.list_models())
     model = timm.create_model(name, pretrained=False)
     settings: dict[str, Any] = dict(model.pretrained_cfg)
     size = tuple(settings.get("input_size") or (3, 224, 224))
@@ -157,9 +157,9 @@ def build_torchvision(name: str, batch_size: int, training: bool) -> Example:
     """A classifier or a segmentation model of torchvision and a batch of images or videos."""
     import torch
 
-    models = library("torchvision", "torchvision.models")
+    models = import_library("torchvision", "torchvision.models")
     if name not in models.list_models():
-        raise unknown("torchvision", name, models.list_models())
+        raise make_unknown_name_error("torchvision", name, models.list_models())
     package = models.get_model_builder(name).__module__
     if re.search(r"\.(detection|optical_flow|quantization)\b", package):
         raise InductorBenchError(
@@ -209,13 +209,13 @@ _PER_TOKEN = re.compile(r"For(MaskedLM|CausalLM|ConditionalGeneration|TokenClass
 
 def build_transformers(name: str, batch_size: int, training: bool) -> Example:
     """A model of transformers by its class, and inputs of the sizes that PyTorch's suite uses."""
-    transformers = library("transformers")
+    transformers = import_library("transformers")
     try:
         model_class = getattr(transformers, SUITE_NAMES.get(name, name), None)
     except BROKEN as error:
-        raise broken("transformers", error) from error
+        raise make_broken_library_error("transformers", error) from error
     if getattr(model_class, "config_class", None) is None:
-        raise unknown("transformers", name, [known for known in dir(transformers) if "For" in known])
+        raise make_unknown_name_error("transformers", name, [known for known in dir(transformers) if "For" in known])
     config = model_class.config_class()  # type: ignore[union-attr]
     if name == "DistillGPT2":
         config.n_layer = 6

@@ -53,7 +53,7 @@ PROFILED_FROM = 7
 ENDED_IN_PROFILE = "the program ended while its steps were profiled: fewer of them were recorded than planned"
 
 
-def around(loop: LongerLoop | None) -> tuple[str, ...]:
+def describe_longer_loop(loop: LongerLoop | None) -> tuple[str, ...]:
     """Returns the note on steps that are a part of a longer loop; ``None`` without such a loop."""
     if loop is None:
         return ()
@@ -436,7 +436,7 @@ class Measurement:
             return
         self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
         if not self._is_chosen:
-            self._keep_times(*self._timed, unsampled=[run for run in sampling.unsampled() if wait_for(run)])
+            self._keep_times(*self._timed, unsampled=[run for run in sampling.list_unsampled_steps() if wait_for(run)])
         self.found = replace(self.found, sharing=self._gpu.sharing())
         if sampling.problem:
             self.note(f"the host was not sampled ({sampling.problem})")
@@ -591,5 +591,5 @@ class Measurement:
             steps=self._steps,
             graphs=tuple(self._graphs.timed()),
             optimizers=tuple(self._graphs.optimizers.values()),
-            notes=(*around(self._loop), *self.found.notes),
+            notes=(*describe_longer_loop(self._loop), *self.found.notes),
         )

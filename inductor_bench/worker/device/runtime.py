@@ -246,7 +246,7 @@ class SharedDevice:
         Args:
             mode: the mode of ``torch.compile``; the max-autotune modes measure kernels while they compile.
         """
-        searches = (mode or "").startswith("max-autotune") or upstream.searches()
+        searches = (mode or "").startswith("max-autotune") or upstream.benchmarks_in_every_mode()
         if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
             upstream.call_on_compiling(self.release_turn, self._turn.take)
             self.take_turn_while_compiling()

@@ -461,7 +461,7 @@ def _surround(owner: Any, name: str, using: Callable[[], AbstractContextManager[
     setattr(owner, name, surrounded)
 
 
-def searches() -> bool:
+def benchmarks_in_every_mode() -> bool:
     """Whether the compiler benchmarks candidates in every mode, as an environment variable may demand.
 
     (torch 2.11, 2.13)

@@ -26,7 +26,7 @@ from ...source.calls import write_dotted_name
 from ...source.edited import KernelEdit, digest, edit_text, is_edit, read_edit, read_passed_form
 from ...source.generated_text import parse
 from ...source.graph_reference import Parameter, find_fragment_above, write_reference
-from ...source.standalone_header import plain
+from ...source.standalone_header import make_plain_line
 from ...source.standalone_writer import list_argument_types, list_written_arguments
 from ...source.static_wrapper import read_pointers
 from ...store import codec
@@ -399,7 +399,7 @@ def _indent(line: str) -> int:
 
 def _describe_kernel(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
     triton = found.kernel.language == "triton"
-    yield f"{plain(found.kernel.name)}: edit the kernel between the two marks, and check it:"
+    yield f"{make_plain_line(found.kernel.name)}: edit the kernel between the two marks, and check it:"
     yield ""
     yield f"    inductor-bench kernel {place.name} --check"
     yield ""
@@ -420,7 +420,7 @@ def _describe_kernel(found: RunKernel, place: Path, *, reference: bool) -> Itera
     if fragment:
         yield ""
         yield "The ATen graph that it computes:"
-        lines = [f"  {plain(line.lstrip('# '))}" for line in fragment]
+        lines = [f"  {make_plain_line(line.lstrip('# '))}" for line in fragment]
         yield from (line if len(line) <= 2 * LINE else f"{line[: 2 * LINE]} …" for line in lines[:MOST_FRAGMENT_LINES])
         if len(lines) > MOST_FRAGMENT_LINES:
             yield f"  and {len(lines) - MOST_FRAGMENT_LINES} more lines"
@@ -448,7 +448,7 @@ def _describe_arguments(found: RunKernel) -> Iterator[str]:
         name = names[place] if place < len(names) else f"argument {place}"
         view = argument.tensor
         if view is None:
-            yield f"  {name} = {plain(str(argument.plain()))}"
+            yield f"  {name} = {make_plain_line(str(argument.plain()))}"
             continue
         storage = first.storages[view.storage]
         use = "written" if place in first.mutated else "read"
@@ -508,7 +508,7 @@ def _list_rows(found: RunKernel) -> Iterator[tuple[str, str]]:
 
 
 def _format_row(title: str, text: str) -> Iterator[str]:
-    yield f"{f'{title}:':<10}{plain(text)}"
+    yield f"{f'{title}:':<10}{make_plain_line(text)}"
 
 
 def _time_words(record: Kernel) -> str:

@@ -19,7 +19,7 @@ from ...records.edit import CPP, TRITON
 from ...records.request import DRAWN
 from ...records.run import Run
 from ...source.edited import KernelEdit, digest, read_passed_form
-from ...source.standalone_header import plain
+from ...source.standalone_header import make_plain_line
 from ...source.stretch_texts import launch_facts, list_parameter_names, write_cpp_start, write_triton_start
 from ...source.stretches import CallGroup, GroupCall, StretchReader
 from ...store import codec
@@ -282,7 +282,7 @@ def _write_reference(found: RunCalls) -> str:
 def describe_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[str]:
     """Returns what a file tells its editor, as lines."""
     names, stretch = [one.header.name for one in found.candidates], found.stretch
-    what = plain(names[0]) if len(names) == 1 else f"{plain(', '.join(names))}"
+    what = make_plain_line(names[0]) if len(names) == 1 else f"{make_plain_line(', '.join(names))}"
     yield f"One kernel that replaces {what}: edit it between the two marks, and check it:"
     yield ""
     yield f"    inductor-bench kernel {place.name} --check"
@@ -315,9 +315,9 @@ def describe_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator
         header = candidate.header
         time = f", {units.seconds(header.time_s)} an iteration" if header.time_s is not None else ""
         calls = f" for {plural(header.calls, 'call')}" if header.calls and time else ""
-        yield f"{plain(header.name)}: {plain(', '.join(header.aten_ops))}{time}{calls}"
+        yield f"{make_plain_line(header.name)}: {make_plain_line(', '.join(header.aten_ops))}{time}{calls}"
         for line in header.source_lines[:3]:
-            yield f"  {plain(f'{line.file}:{line.line} in {line.function}: {line.code}')}"
+            yield f"  {make_plain_line(f'{line.file}:{line.line} in {line.function}: {line.code}')}"
     if timed and (why := explain_busy_kernels(found.run)):
         yield f"{why[:1].upper()}{why[1:]}."
     yield f"Together they must move {units.size(count_moved_bytes(stretch))} at least."

@@ -50,7 +50,7 @@ def _find_optimizer(request: ModelRequest) -> str | None:
     return find_searched_optimizer(request, find_source(request.target).kind)
 
 
-def search_words(search: SearchRequest, common: BreakdownRequest) -> tuple[str, ...]:
+def list_search_options(search: SearchRequest, common: BreakdownRequest) -> tuple[str, ...]:
     """Returns the options of ``optimize`` for the RUN of a model."""
     return list_option_words(
         OptimizeRequest(

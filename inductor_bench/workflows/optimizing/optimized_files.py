@@ -36,7 +36,7 @@ from ...records.optimization import (
     Optimization,
     ProgramSetting,
 )
-from ...source.standalone_header import plain, write_docstring
+from ...source.standalone_header import make_plain_line, write_docstring
 from ...source.user_program import (
     CAPTURABLE,
     FUSED_ON_CPU,
@@ -324,7 +324,7 @@ def write_apply_module(found: Optimization, settings: Sequence[ProgramSetting]) 
     versions = found.environment.versions
     device = found.environment.device.accelerator or found.environment.host.cpu
     words = {"title": found.title, "torch": versions.torch, "device": device, "answer": _write_answer(found)}
-    about = write_docstring(_ABOUT.format(**{name: plain(value) for name, value in words.items()}))
+    about = write_docstring(_ABOUT.format(**{name: make_plain_line(value) for name, value in words.items()}))
     first = sorted(settings, key=lambda one: one.kind != ENVIRONMENT)  # before torch is imported
     values = [(one.kind, one.setting, parse_value(one.value)) for one in first if one.kind != PINS]
     listed = "[\n" + "".join(f"    {value!r},\n" for value in values) + "]"
@@ -489,9 +489,9 @@ def write_readme(
     """The page of the folder, in Markdown."""
     change = " (`settings.diff` is the same as a change of the program's file)" if has_diff else ""
     place = shlex.quote(os.path.relpath(folder))
-    command = plain(f"inductor-bench apply {place} -- {write_program_command(found)}")
+    command = make_plain_line(f"inductor-bench apply {place} -- {write_program_command(found)}")
     lines = [
-        f"# Settings that make {html.escape(plain(found.title))} faster",
+        f"# Settings that make {html.escape(make_plain_line(found.title))} faster",
         "",
         _write_answer(found),
         "",
@@ -502,7 +502,7 @@ def write_readme(
         f"To paste{change}:",
         "",
         "```python",
-        *map(plain, write_lines_to_paste(settings, optimizers)),
+        *map(make_plain_line, write_lines_to_paste(settings, optimizers)),
         "```",
         "",
         "Or by one call, before the model is compiled and an optimizer is made (`sys.path` needs this folder):",

@@ -131,7 +131,7 @@ def test_the_profiled_steps_of_a_comparison_say_what_each_kernel_of_a_group_save
 
     observed = iter(ObservedSteps(1, "cuda", DONE, step_times_s=(9e-3,) * 5, trace=str(flag)) for flag in ROUNDS)
     ended = ProcessResult(0, None, False, 1.0, tmp_path / "log")
-    monkeypatch.setattr(proof, "start", lambda *_: (ended, tmp_path))
+    monkeypatch.setattr(proof, "run_to_end", lambda *_: (ended, tmp_path))
     monkeypatch.setattr(proof, "read_steps", lambda _: [next(observed)])
     monkeypatch.setattr(proof, "read_states", lambda _: states)
     monkeypatch.setattr(proof, "_read_steps_durations", lambda one: [durations(one.trace == "True")] * 3)

@@ -39,8 +39,8 @@ def test_a_program_that_replays_cuda_graphs_is_compared_by_processes_at_once(
         ran.append(f"{mode} {name}")
         raise InductorBenchError("that is enough")
 
-    monkeypatch.setattr(proof, "start", start)
-    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "run_to_end", start)
+    monkeypatch.setattr(proof, "run_to_end", start)
     decode, blocks = step_runs.decode(), step_runs.transformer()
     for run, first in ((decode, f"{APPLY} compare-1"), (blocks, f"{COMPARE} compare")):
         plan = ProofPlan(RunFolder(tmp_path), ["python"], {}, replays=proof.has_replayed_graphs(run))
@@ -65,7 +65,7 @@ def test_processes_that_ended_before_an_interruption_are_kept(
     def read_steps(work: Path) -> list[ObservedSteps]:
         return [ObservedSteps(1, "cpu", DONE, step_times_s=(float(work.name),) * 5)]
 
-    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "run_to_end", start)
     monkeypatch.setattr(proof, "read_steps", read_steps)
     folder, run = RunFolder(tmp_path), step_runs.decode()
     plan = ProofPlan(folder, ["python"], {}, replays=True)
@@ -96,8 +96,8 @@ def test_library_calls_are_compared_by_processes_if_they_make_much_of_the_saving
         ran.append("steps" if mode == COMPARE else "processes")
         raise InductorBenchError("that is enough")
 
-    monkeypatch.setattr(proof, "start", start)
-    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "run_to_end", start)
+    monkeypatch.setattr(proof, "run_to_end", start)
     with pytest.raises(InductorBenchError, match="that is enough"):
         proof.verify(PinnedRun(pins, {}, rows), ProofPlan(RunFolder(tmp_path), ["python"], {}), Silent())
     assert ran == [way]
@@ -172,7 +172,9 @@ def test_the_time_of_a_proof_reaches_the_program_whose_steps_are_compared(
 def test_whole_processes_say_that_they_are_not_compared_for_longer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(proof, "start", lambda *_: (ProcessResult(0, None, False, 1.0, tmp_path / "log"), tmp_path))
+    monkeypatch.setattr(
+        proof, "run_to_end", lambda *_: (ProcessResult(0, None, False, 1.0, tmp_path / "log"), tmp_path)
+    )
     monkeypatch.setattr(proof, "read_steps", lambda _: [ObservedSteps(1, "cpu", DONE, step_times_s=(1e-3,) * 5)])
     pinned = PinnedRun(Pins(APPLY, "digest", "2.11", "3.6", edits=(EDIT,)), {}, {})
     for proof_s in (None, 60.0):
@@ -188,7 +190,7 @@ def test_every_second_pair_of_processes_runs_no_edit(monkeypatch: pytest.MonkeyP
         ran.append(len(pinned.pins.edits))
         return ProcessResult(0, None, False, 1.0, tmp_path / "log"), tmp_path / "work"
 
-    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "run_to_end", start)
     loads = iter([None, replace(BUSY, waited_s=0.1), BUSY, None])
     monkeypatch.setattr(
         proof, "read_steps", lambda _: [ObservedSteps(1, "cpu", DONE, step_times_s=(1e-3,) * 5, load=next(loads))]

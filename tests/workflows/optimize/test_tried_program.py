@@ -346,7 +346,7 @@ class FakeTrials:
     told: list[list[str]] = field(default_factory=list)
     stops_at: int = 0
 
-    def known(self, plan: TrialPlan) -> Trial | None:
+    def find_finished(self, plan: TrialPlan) -> Trial | None:
         return self.have.get(plan.name)
 
     def start(self, plan: TrialPlan, gpu: str) -> FakeProcess:
@@ -366,7 +366,7 @@ class FakeTrials:
         self.order.append(trial.name)
         return trial
 
-    def tell(self, plans: Sequence[TrialPlan]) -> None:
+    def report_begin(self, plans: Sequence[TrialPlan]) -> None:
         self.told.append([one.name for one in plans])
 
 
