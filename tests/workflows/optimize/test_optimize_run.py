@@ -46,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         archive.extractall(tmp_path / "unpacked")
     (record,) = (tmp_path / "unpacked").rglob("record.json")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(optimize, "look", lambda *_: (Environment(), None))
+    monkeypatch.setattr(optimize, "read_machine", lambda *_: (Environment(), None))
     folder = RunFolder(record.parent)
     found = folder.load()
     Path("blocks.py").write_text("import torch\noptimizer = torch.optim.AdamW(p)\n")
