@@ -42,7 +42,7 @@ def has_time(self: search.OptimizationSearch, purpose: str, *_: object) -> bool:
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimization:
     """A search over a RUN that says that the optimizer takes a part of the step."""
-    monkeypatch.setattr(optimize, "look", lambda *_: (Environment(), None))
+    monkeypatch.setattr(optimize, "read_machine", lambda *_: (Environment(), None))
     # The pace of the machine decides nothing, and there is one whole run of the result.
     monkeypatch.setattr(search.OptimizationSearch, "_has_time", has_time)
     monkeypatch.setattr(search.OptimizationSearch, "_timed_s", lambda self, usual_s: usual_s / 20)
