@@ -93,7 +93,7 @@ class OuterLoop:
     It repeats runs of the cycle of any length, and other calls, each of which counts as a cycle.
 
     Args:
-        age: the order in which the program made each call for the first time.
+        age: for each call the number of other calls that the program had made before it first made this one.
     """
 
     def __init__(self, age: Mapping[Key, int]) -> None:

@@ -105,10 +105,7 @@ class ModeSetter:
         self.save()
 
     def note_measured(self, device: str) -> None:
-        """Notes at the end of the measurement how long the program compiled and how much memory it used.
-
-        Later calls do nothing.
-        """
+        """Notes memory, threads, graphs and configs at the end of the measurement. Later calls do nothing."""
         if self._is_measured or os.getpid() != self._owner:
             return
         self._is_measured = True
