@@ -220,6 +220,7 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
     kernel = pinned([OWN], TUNED)
 
     class OneKernel:
+        pins = Pins("", "", "", None)
         switch_config = staticmethod(kernel.switch_config)
 
         @staticmethod
@@ -244,16 +245,19 @@ def test_a_comparison_on_a_cpu_counts_how_long_its_timed_steps_waited_for_a_core
     monkeypatch.setenv("INDUCTOR_BENCH_CAPTURE", str(tmp_path))
 
     class NoKernel:
+        def __init__(self, proof_s: float | None) -> None:
+            self.pins = Pins("", "", "", None, proof_s=proof_s)
+
         def switch_config(self, tuned: bool) -> None:
             pass
 
         def describe(self) -> PinnedProcess:
             return PinnedProcess(os.getpid(), ())
 
-    kernels: Any = NoKernel()
     counts = []
     for proof_s, crossed in ((None, 300), (1e-9, 300), (3600.0, MOST_TIMED + 100)):
-        comparison = PinComparison(tmp_path, CalledGraphs(), kernels, proof_s)
+        kernels: Any = NoKernel(proof_s)
+        comparison = PinComparison(tmp_path, CalledGraphs(), kernels)
         boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
         for number in range(crossed):
             comparison.cross_boundary(number, boundaries, number * 1e-3, other_profiler=False, cycle_s=None)

@@ -166,8 +166,7 @@ def _choose_measurement(folder: Path) -> Callable[[CalledGraphs], StepMeasuremen
     from .pinned import make_pinned_kernels
 
     def compare(graphs: CalledGraphs) -> StepMeasurement:
-        pinned = make_pinned_kernels()
-        return PinComparison(folder, graphs, pinned, pinned.pins.proof_s)
+        return PinComparison(folder, graphs, make_pinned_kernels())
 
     return compare
 

@@ -374,14 +374,13 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
     Args:
         folder: the folder of the capture.
         graphs: the graphs of the process.
-        pinned: its pinned kernels.
-        proof_s: seconds of the timed steps; ``None`` for the usual ones.
+        pinned: its pinned kernels; their pins also say for how many seconds steps are timed.
     """
 
-    def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels, proof_s: float | None = None) -> None:
+    def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels) -> None:
         seen = make_empty_steps()
         super().__init__(folder, graphs, ComparedSteps(seen.pid, "", SETTLING, seen.rank), ".compared.json")
-        self._pinned, self._proof_s = pinned, proof_s
+        self._pinned = pinned
         self._check: Any = None
         self._recording: Recording | None = None
         self._samples: list[_Sample] = []
@@ -417,7 +416,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         return True
 
     def _make_plan(self, begin: int) -> StepPlan:
-        timed, profiled = count_steps(self._step_s, self._proof_s)
+        timed, profiled = count_steps(self._step_s, self._pinned.pins.proof_s)
         if find_device(self._clock.device).runs_on_host:
             profiled = 0  # a step is what the device works
         return StepPlan(begin, begin + 1 + WARM_UP + timed, None, profiled)

@@ -144,7 +144,7 @@ class WindowLimits:
     stacks: bool = True  # whether a step with Python stacks follows the profiled steps
     samples: bool = False  # whether the host is sampled in steps after all others
     most_steps: int = WINDOW_STEPS[1]  # the maximum number of its steps if the user chose none
-    window_s: float = WINDOW_S  # its minimum time in seconds, unless it has that number
+    window_s: float = WINDOW_S  # its minimum time in seconds; ``most_steps`` or ``steps`` may end it earlier
 
 
 class Schedule:

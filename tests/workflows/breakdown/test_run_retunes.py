@@ -17,6 +17,7 @@ from printed import run_markdown, run_screen
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import list_retunes
+from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
@@ -285,7 +286,7 @@ def test_a_poor_measurement_is_said_to_be_one(folder: RunFolder, monkeypatch: py
     ("words", "message"),
     [
         ("RUN --budget 3", "--budget is for a retune"),
-        ("RUN --autotune slowly", "'slowly' is not one of 'max', 'coordesc', 'exhaustive'"),
+        ("RUN --autotune slowly", f"'slowly' is not one of {', '.join(map(repr, METHODS))}"),
         ("c.py --trace t.json --autotune", "--autotune needs a run that was measured here"),
     ],
 )
