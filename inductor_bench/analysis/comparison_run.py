@@ -74,7 +74,8 @@ ONE_PROFILE = (
 )
 ONE_RUN = (
     "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
-    "TARGET` makes several runs of each side, in turn"
+    "TARGET` makes several runs of each side, in turn (of two versions of a program: let it read a variable, and give "
+    "--env NAME=VALUE)"
 )
 
 
