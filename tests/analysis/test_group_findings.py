@@ -22,7 +22,7 @@ from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request_fields import COMMAND
-from inductor_bench.records.run import COPYING, EAGER, IDLE, Part, Run
+from inductor_bench.records.run import COPYING, EAGER, IDLE, Part, Prediction, Run
 
 ALIGN2 = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align2"
 
@@ -213,6 +213,17 @@ def test_the_first_line_names_what_bfloat16_saves_and_its_products_are_not_told_
     slow = {"time_s": 4e-3, "peak_share": 0.1, "bound": "compute"}
     assert of(on_processor(**slow), "full-float32") and not of(on_processor(**slow), "library-below-limit")
     assert of(on_processor({"float32": 410e9}, **slow), "library-below-limit")
+
+
+def test_the_first_line_on_a_cpu_names_an_optimizer_and_data_that_could_save_more_than_kernels() -> None:
+    run = step_runs.cpu()
+    assert run.program is not None
+    step_s = run.program.step_time_s
+    saved = {"eager-optimizer": 0.2, "data-loading": 0.1, "synchronisations": 0.3, "eager-operators": 0.02}
+    predicted = tuple(Prediction(f"{kind}:1", kind, share * step_s, 0.0) for kind, share in saved.items())
+    said = _describe_program_savings(replace(run, program=replace(run.program, predictions=predicted)))
+    assert said.startswith("Could save: a fused optimizer 20.0%, data loaded beside the step 10.0%")
+    assert said.endswith(" (upper bounds)") and said.count("%") == 3 and "waiting" not in said
 
 
 def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:

@@ -124,6 +124,13 @@ _SAVED_BY = {
 }
 """What a first line calls the changes of findings."""
 
+_SAVED_ON_HOST = {
+    "data-loading": _SAVED_BY["data-loading"],
+    "eager-optimizer": "a fused optimizer",
+    "eager-operators": _SAVED_BY["eager-operators"],
+}
+"""The changes that a first line names on a CPU, beside faster kernels: the whole time of the part that they remove."""
+
 
 def _list_simulated_savings(run: Run) -> str:
     """``Could save: CUDA graphs 8.9%, TF32 4.1% (simulated)``; empty if little could be saved."""
@@ -154,8 +161,10 @@ def _describe_program_savings(run: Run) -> str:
             row for row in evidence.rows if row.kernel.category not in UNTUNABLE
         ),
     }
-    shares = {words: evidence.whole.part(gain_s) for words, gain_s in gains.items()}
-    named = [f"{words} {units.percent(share)}" for words, share in shares.items() if share >= LEAST_GAIN]
+    predictions = run.program.predictions if run.program is not None and runs_on_host(run) else ()
+    gains |= {_SAVED_ON_HOST[one.kind]: one.saving_s for one in predictions if one.kind in _SAVED_ON_HOST}
+    shares = sorted(((evidence.whole.part(gain_s), words) for words, gain_s in gains.items()), reverse=True)
+    named = [f"{words} {units.percent(share)}" for share, words in shares if share >= LEAST_GAIN][:MOST_SAVINGS]
     return f"Could save: {', '.join(named)} (upper bound{'s' if len(named) > 1 else ''})" if named else ""
 
 
