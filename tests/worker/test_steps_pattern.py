@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import random
 import threading
 from collections.abc import Callable, Iterable
 
@@ -83,6 +84,57 @@ def test_calls_without_an_order_lose_what_looked_like_a_cycle() -> None:
     assert pattern.is_found, "two runs of one call are an exception"
     begins(pattern, [(0, 0), (4, 0)])
     assert not pattern.is_found
+
+
+def requests(count: int, *, seed: int = 0, sizes: int = 2, address: int = 64) -> list[tuple[int, int]]:
+    """Calls of one function, of which each request calls the graph for its size, in any order."""
+    chosen = random.Random(seed)
+    return [(min(chosen.randrange(4), sizes - 1), address) for _ in range(count)]
+
+
+@pytest.mark.parametrize("sizes", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_call_of_one_function_is_a_step_if_its_graphs_have_no_order(seed: int, sizes: int) -> None:
+    pattern = Pattern()
+    begins(pattern, requests(400, seed=seed, sizes=sizes))
+    assert pattern.takes_each_call
+    assert len(begins(pattern, requests(50, seed=seed + 9, sizes=sizes))) == 50
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(0, 64), *[(1, 64)] * 24] * 30,  # a prompt and its tokens
+        [one for count in (9, 3, 24, 7, 12) * 6 for one in ((0, 64), *[(1, 64)] * count)],  # until a stop token
+        [(0, 64), (1, 64)] * 200,  # real and fake images
+        [(number, 64 * (1 + number % 2)) for number, _ in requests(400, sizes=4)],  # two networks
+        requests(400, address=0),  # without parameters
+    ],
+)
+def test_calls_with_an_order_or_of_several_functions_keep_their_cycles(calls: list[tuple[int, int]]) -> None:
+    pattern = Pattern()
+    begins(pattern, calls)
+    assert not pattern.takes_each_call
+
+
+def test_a_call_of_a_program_that_trains_is_no_step() -> None:
+    pattern = Pattern()
+    pattern.trains = True
+    begins(pattern, requests(400))
+    assert not pattern.takes_each_call
+
+
+def test_the_steps_begin_anew_once_each_call_is_one() -> None:
+    seen, pattern = Crossed(), Pattern()
+    seen.boundaries = Boundaries(seen.numbers.append, seen.restart, pattern)
+    seen.boundaries.iteration(1)
+    seen.boundaries.cycle(1)
+    seen.boundaries.iteration(2)
+    assert seen.boundaries.is_outer and seen.restarts == 1
+    seen.boundaries.leave_loop()
+    assert not seen.boundaries.is_outer and seen.restarts == 2
+    seen.boundaries.cycle(2)
+    assert seen.numbers[-1] == 2
 
 
 def test_the_loop_around_a_cycle_is_found_after_three_iterations() -> None:

@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ...records.evidence import ObservedGraph, ObservedOptimizer
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN
@@ -40,6 +40,12 @@ pattern."""
 
 ODD_CALLS, ODD_CYCLES = 64, 4
 """A cycle is given up after this many other calls, and after this many times its length, if it does not go on."""
+
+LEAST_ITERATIONS, MOST_ODD = 8, 0.125
+"""After this many iterations, a loop around a cycle is none if more than this share of them had other calls."""
+
+WITHOUT_ORDER = 64
+"""Calls after which no pattern is expected any more, if all of them are calls of one function."""
 
 OUTER_S = 2.0
 """The longest iteration of the loop around a cycle that counts as a step. If it takes longer, its cycles are the
@@ -104,6 +110,7 @@ class OuterLoop:
         """The number of iterations that began since it was found."""
         self.is_odd = False
         """Whether other calls came in the iteration, or some were left out."""
+        self._iterations = self._odd = 0  # since it was found; the odd ones are calls that were not the next one
         self._age = age
         self._recent = RecentKeys()
         self._times_s: deque[float] = deque(maxlen=REMEMBERED)
@@ -113,8 +120,14 @@ class OuterLoop:
     def forget(self) -> None:
         """Forgets the loop, and begins the search again."""
         self.is_found, self._loop = False, ()
+        self._odd = self._iterations = 0
         self._recent.clear()
         self._times_s.clear()
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether so many iterations had other calls that the calls have no such order."""
+        return self.is_found and self._iterations >= LEAST_ITERATIONS and self._odd > MOST_ODD * self._iterations
 
     def note(self, cycle: Cycle) -> bool:
         """Notes the next cycle or other call. Returns whether an iteration begins with it."""
@@ -139,9 +152,11 @@ class OuterLoop:
         """Whether an iteration begins: with the loop's first cycle, even after calls that are not the loop's."""
         fits = cycle == self._loop[self._place]
         self.is_odd |= not fits
+        self._odd += not fits
         if cycle == self._loop[0]:
             self._place = 1
             self.begun += 1
+            self._iterations += 1
             return True
         self._place = (self._place + fits) % len(self._loop)
         return False
@@ -152,6 +167,9 @@ class Pattern:
 
     A cycle begins at the call that the program made first: of ``A B C A B C``, observed from any call on, at ``A``.
     Other calls between two cycles interrupt it; it goes on with its next first call.
+
+    A program that answers requests calls the graphs of one function in any order, one graph for each size. All calls
+    then have the same first parameter, and each call is a cycle.
     """
 
     def __init__(self) -> None:
@@ -160,6 +178,10 @@ class Pattern:
         """Whether other calls interrupted the cycle since it began last."""
         self.begins_outer = False
         """Whether an iteration of the loop around the cycle began with the last call."""
+        self.trains = False
+        """Whether a graph computes gradients: then a step is more than one call."""
+        self.takes_each_call = False
+        """Whether each call is a cycle: the calls are those of one function, and have no order."""
         self.first_cycle_end_s: float | None = None
         """The time at which the first call of all was repeated."""
         self._recent = RecentKeys()
@@ -167,6 +189,8 @@ class Pattern:
         self.outer = OuterLoop(self._first_seen)
         self._starts: dict[Key, int] = {}
         self._numbers_only = False
+        self._parameters: set[int] = set()
+        self._lost = 0  # the number of cycles that were chance
         self._cycle: Cycle = ()
         self._place = 0
         self._begun = 0
@@ -218,7 +242,11 @@ class Pattern:
 
         Returns the number of the cycle that begins with it; ``None`` if none does.
         """
-        key = (number, 0 if self._numbers_only else address)
+        if len(self._parameters) < 2:
+            self._parameters.add(address)
+        if self.outer.is_chance or self._lost >= SHORT_RUNS:
+            self._take_each_call()
+        key = (0, 0) if self.takes_each_call else (number, 0 if self._numbers_only else address)
         self._calls += 1
         self.begins_outer = False
         if self.is_found:
@@ -243,6 +271,7 @@ class Pattern:
         if not self._others:
             self._interrupt()
         if self._short_runs >= SHORT_RUNS and not self.outer.is_found:
+            self._lost += 1
             self.forget()
             return None
         if key == self._cycle[0]:
@@ -269,6 +298,15 @@ class Pattern:
         for key in self._cycle[: self._place]:  # the cycle that was not finished
             self.begins_outer |= self.outer.note((key,))
 
+    def _take_each_call(self) -> bool:
+        """Begins to take each call for a cycle, if all calls until now are those of one function."""
+        self._lost = 0
+        if self.takes_each_call or self.trains or len(self._parameters) != 1 or 0 in self._parameters:
+            return False
+        self.takes_each_call = True
+        self.forget()
+        return True
+
     def _count(self, key: Key) -> None:
         if key not in self._first_seen:
             if len(self._first_seen) < REMEMBERED:
@@ -280,6 +318,8 @@ class Pattern:
 
     def _search(self) -> None:
         period = self._recent.search()
+        if period is None and len(self._recent.keys) >= WITHOUT_ORDER and self._take_each_call():
+            return
         if period is None and not self._numbers_only and len(self._recent.keys) >= NUMBERS_ONLY:
             self._numbers_only = True
             self._recent.keys = [(number, 0) for number, _ in self._recent.keys]
@@ -430,6 +470,12 @@ class Boundaries:
             self._restart()
         self._cross(number)
 
+    def leave_loop(self) -> None:
+        """Begins anew with cycles as the steps: the loop around them was chance."""
+        self.is_outer, self._cycles = False, 0
+        if self.source == PATTERN:
+            self._restart()
+
     def iteration(self, number: int) -> None:
         """The beginning of an iteration of the loop around the cycle: these are the steps from now on."""
         if self.source != PATTERN:
@@ -441,33 +487,6 @@ class Boundaries:
             self._restart()
         self._cycles = 0
         self._cross(number)
-
-
-class StepMeasurement(Protocol):
-    """What is measured at the boundaries of steps; see ``step_measurement.Measurement``."""
-
-    is_noisy: bool
-    is_odd: bool
-    is_recording: bool
-    is_ours: bool
-    looks_for_outer: bool
-    excluded_s: float
-
-    @property
-    def is_complete(self) -> bool: ...
-    def note_compiler(self) -> None: ...
-    def note_compilation(self) -> None: ...
-    def restart(self) -> None: ...
-    def note_pattern(self) -> None: ...
-    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
-    def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
-    def cross_boundary(
-        self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
-    ) -> None: ...
-    def give_way(self) -> None: ...
-    def leave_child(self) -> None: ...
-    def fail(self, error: BaseException) -> None: ...
-    def finish(self, boundaries: Boundaries) -> None: ...
 
 
 # The compiled graphs of the process, numbered in the order of their first calls.

@@ -42,8 +42,8 @@ from ...store import codec
 from ..profile.module_profile import read_precision_switches
 from ..upstream import inductor
 from . import mode_setter
-from .boundaries import CalledGraphs, StepMeasurement
-from .step_observer import RECOVERABLE, StepObserver, measure_window
+from .boundaries import CalledGraphs
+from .step_observer import RECOVERABLE, StepMeasurement, StepObserver, measure_window
 from .uncompiled import leave_uncompiled, save_at_exit
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ... import step_marks
 from ...devices.protocol import CPU
@@ -22,7 +22,7 @@ from ...messages.observed import EAGER, MODE, PROFILES, read_request
 from ...records.run import MARKS, OPTIMIZER_STEPS
 from ..upstream import inductor
 from ..upstream import observing as upstream
-from .boundaries import Boundaries, CalledGraphs, Graph, Pattern, StepMeasurement
+from .boundaries import Boundaries, CalledGraphs, Graph, Pattern
 from .schedule import WindowLimits
 from .step_measurement import Measurement
 
@@ -68,6 +68,33 @@ def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
 
 AWAY_S = 1.0
 """Seconds without a call after which another thread's calls make the pattern."""
+
+
+class StepMeasurement(Protocol):
+    """What is measured at the boundaries of steps; see ``step_measurement.Measurement``."""
+
+    is_noisy: bool
+    is_odd: bool
+    is_recording: bool
+    is_ours: bool
+    looks_for_outer: bool
+    excluded_s: float
+
+    @property
+    def is_complete(self) -> bool: ...
+    def note_compiler(self) -> None: ...
+    def note_compilation(self) -> None: ...
+    def restart(self) -> None: ...
+    def note_pattern(self) -> None: ...
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
+    def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
+    def cross_boundary(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
+    ) -> None: ...
+    def give_way(self) -> None: ...
+    def leave_child(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def finish(self, boundaries: Boundaries) -> None: ...
 
 
 class PatternThread:
@@ -261,7 +288,9 @@ class StepObserver:
         try:
             with self._lock:
                 self.note_change()
-                return self._graphs.by_id.get(id(compiled)) or self._graphs.add(compiled)
+                graph = self._graphs.by_id.get(id(compiled)) or self._graphs.add(compiled)
+                self._pattern.trains |= self._graphs.trains((graph.number,))
+                return graph
         except RECOVERABLE as error:
             self._fail(error)
             return None
@@ -272,12 +301,14 @@ class StepObserver:
             address = graph.address(inputs)
             pattern = self._pattern
             with self._lock:
-                found = pattern.is_found
+                found, each = pattern.is_found, pattern.takes_each_call
                 number = pattern.call(graph.number, address)
                 if found and not pattern.is_found:  # the next boundary is not the end of one step
                     self._measurement.is_noisy = True
                 if pattern.is_found and not found:
                     self._measurement.note_pattern()
+                if pattern.takes_each_call and not each:
+                    self._boundaries.leave_loop()
                 if pattern.take_interruption(outer=self._boundaries.is_outer):
                     self._measurement.is_odd = True
             if pattern.begins_outer:

@@ -21,10 +21,10 @@ from ....records.evidence import DONE, FAILED, TIMING
 from ...device.machine import Counters, load_since, read_counters
 from ...upstream.graph_variants import count_collectives
 from ..alternation import AlternatingSteps
-from ..boundaries import Boundaries, CalledGraphs, Graph, StepMeasurement
+from ..boundaries import Boundaries, CalledGraphs, Graph
 from ..schedule import StepPlan
 from ..step_measurement import describe_error, find_number, make_empty_steps
-from ..step_observer import StepObserver
+from ..step_observer import StepMeasurement, StepObserver
 from ..step_recording import Moment, compute_times, has_passed, wait_for
 from .gradients import GradientNotes
 from .settings import VariantSettings
