@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import sys
 import time
 
@@ -28,6 +29,7 @@ for block in blocks:
     block.compile(fullgraph=True)
 optimizer = torch.optim.SGD(blocks.parameters(), lr=0.01)
 values = torch.rand(32, 64)
+sizes = random.Random(0)
 
 
 def train(batches: int = 1) -> None:
@@ -49,6 +51,12 @@ def request() -> None:
             blocks(values)
 
 
+def answer() -> None:
+    """A request of one row or of several, in any order."""
+    with torch.no_grad():
+        blocks[0](values[:1] if sizes.random() < 0.3 else values)
+
+
 def evaluate() -> None:
     with torch.no_grad():
         for _ in range(3):
@@ -65,6 +73,8 @@ def loop() -> None:
             infer()
         elif KIND == "requests":
             request()
+        elif KIND == "answers":
+            answer()
         else:
             train()
         if KIND == "marks" and number % 2:

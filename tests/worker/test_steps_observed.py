@@ -169,6 +169,14 @@ def test_the_steps_of_nested_loops_are_those_of_the_outer_one() -> None:
     whole_window(found)
 
 
+def test_each_call_of_a_service_is_a_step_whatever_graph_it_takes() -> None:
+    found, _ = observe("answers", 600)
+    assert (found.state, found.source, len(found.graphs)) == (DONE, PATTERN, 2) and found.other_steps == ()
+    calls, boundaries = ranges(found.trace, GRAPH_CALL), ranges(found.trace, BOUNDARY)
+    assert len(calls) == found.profiled_steps == len(boundaries) - 1 > 5, "a call in each step"
+    assert {number for _, number in calls} <= {0, 1}
+
+
 def test_few_iterations_of_an_outer_loop_leave_the_steps_of_the_inner_one() -> None:
     found, _ = observe("requests", 3)
     assert (found.state, found.source) == (DONE, PATTERN)
