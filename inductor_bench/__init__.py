@@ -266,6 +266,7 @@ def optimize(
     budget_s: float = 1200.0,
     allowed: "Sequence[str]" = (),
     denied: "Sequence[str]" = (),
+    only: "Sequence[str]" = (),
     devices: "Sequence[str]" = (),
     **options: "Any",
 ) -> "Optimization":
@@ -276,6 +277,7 @@ def optimize(
         budget_s: seconds after which no further process begins.
         allowed: groups that are tried only if they are allowed, such as ``"tf32"``.
         denied: groups that are not tried.
+        only: the only groups that are tried, instead of ``allowed`` and ``denied``.
         devices: the GPUs over which its processes are spread, such as ``"0"``; empty for all.
         options: the other fields of ``records.request.BreakdownRequest`` that fit a program.
 
@@ -292,7 +294,7 @@ def optimize(
 
     program = _program(target, options)
     request = OptimizeRequest(
-        budget_s, tuple(allowed), tuple(denied), devices=tuple(map(str, devices)), program=program
+        budget_s, tuple(allowed), tuple(denied), tuple(only), devices=tuple(map(str, devices)), program=program
     )
     return run_optimize(request, Silent()).found
 

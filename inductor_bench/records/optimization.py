@@ -93,7 +93,7 @@ def choose_groups(
     check_groups(allowed, denied)
     if not only:
         return tuple(allowed), tuple(denied)
-    return tuple(only), tuple(group for group in GROUPS if group not in only)
+    return tuple(group for group in GROUPS if group in only), tuple(group for group in GROUPS if group not in only)
 
 
 # What one process of the program measured.
@@ -283,9 +283,10 @@ class OptimizedProgram:
     alone: MeasuredGain | None = None  # what the rows save together in whole runs, as the user would run the program
     losses: str = ""  # what the comparison of gradients and losses says
     # the caches of its whole runs: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
-    # earlier processes had compiled), or ``not yet`` (there was no time for it, and two fresh processes agree on it)
+    # earlier processes had compiled), or ``not yet`` (two fresh processes agree on it, and there was no time for whole
+    # runs, or in these the original was much slower or faster)
     from_start: str = EMPTY_CACHES
-    missing_s: float | None = None  # seconds that its whole runs are expected to take, if there was no time
+    missing_s: float | None = None  # seconds that its whole runs are expected to take if they are missing
 
     @property
     def is_confirmed(self) -> bool:

@@ -304,7 +304,7 @@ class SearchRequest:
         "--max-memory",
         metavar="SIZE",
         kind="size",
-        help="Refuse a setting if a step with it takes more memory than this, such as 70GB.",
+        help="Refuse settings with which a step takes more than this: 70GB.",
         needs=_SEARCH,
     )
 
@@ -562,14 +562,14 @@ class OptimizeRequest:
         "--only",
         metavar="NAMES",
         kind="names",
-        help="Try these groups and no others, as in --only optimizer,loader.",
+        help="Try only these groups, also those that --allow would.",
     )
     max_memory_bytes: int | None = option(
         None,
         "--max-memory",
         metavar="SIZE",
         kind="size",
-        help="Refuse a setting if a step with it takes more memory than this, such as 70GB.",
+        help="Refuse settings with which a step takes more than this: 70GB.",
     )
     inductor: tuple[str, ...] = option(
         (), "--option", metavar="inductor.X=Y", help="Also try this option of Inductor; may be repeated."

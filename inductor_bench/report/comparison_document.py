@@ -74,7 +74,10 @@ TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60
 UNSET = "not set"
 UNKNOWN = "{} does not say what it ran on: its versions, machine and variables are not compared."
-NO_DIFFERENCE = "The records show no difference around the program: versions, machine, variables, switches, request."
+NO_DIFFERENCE = (
+    "The records show no difference around the program: versions, machine, torch's variables, switches, request. They "
+    "do not hold the program's own variables."
+)
 MOST_PARTS, MOST_DIFFERENCES, MOST_GROUPED = 12, 14, 6
 SMALLEST_SHARE = 0.001
 """A part that is only noise, and takes less than this share of A's step, gets no separate row on a terminal."""

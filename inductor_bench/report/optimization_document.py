@@ -370,11 +370,9 @@ def _make_untried_blocks(found: Optimization) -> tuple[Items, Items]:
 
 def _count_absent(rows: Sequence[MenuRow]) -> Iterator[Item]:
     """How many rows a screen leaves out, and why."""
-    counts = (
-        ("need a GPU", sum(row.reason == NEEDS_GPU for row in rows)),
-        ("are left out by --deny or --only", sum(row.reason == DENIED for row in rows)),
-    )
-    said = [f"{count} {why}" for why, count in counts if count]
+    gpu, denied = (sum(row.reason == reason for row in rows) for reason in (NEEDS_GPU, DENIED))
+    said = [f"{gpu} need{'s' * (gpu == 1)} a GPU"] if gpu else []
+    said += [f"{denied} {'is' if denied == 1 else 'are'} left out by --deny or --only"] if denied else []
     if said:
         yield Item(f"{' and '.join(said)}; their names are in report.html", NOTE, on=ShownIn.SCREEN)
 

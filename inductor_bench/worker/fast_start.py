@@ -73,7 +73,7 @@ def keep_bytecode(package: str = "torch") -> None:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or os.path.exists(spec.cached):
         return
-    folder = find_cache_folder() / "bytecode"
+    folder = find_cache_folder().absolute() / "bytecode"  # a program may change its folder
     is_missing = sys.dont_write_bytecode or not _is_writable(Path(spec.cached).parent)
     if is_missing and ensure_private_folder(folder, forbidden_bits=0o022):
         sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False

@@ -394,8 +394,13 @@ class _Searching:
         if (earlier.target, earlier.request.arguments) != (shown.target, shown.arguments):
             raise UsageError(
                 f"{self._folder.path} holds a search for {earlier.title}",
-                "choose another folder with -o, or search again with --force",
+                "search again with --force, or choose another folder with -o (give the program, and not its RUN)",
                 "other-request",
+            )
+        request = self._request
+        if not (request.allowed or request.denied or request.max_memory_bytes):  # the command that the report names
+            self._request = replace(
+                request, allowed=earlier.allowed, denied=earlier.denied, max_memory_bytes=earlier.max_memory_bytes
             )
         asked = (self._request.allowed, self._request.denied, self._request.max_memory_bytes)
         if (earlier.allowed, earlier.denied, earlier.max_memory_bytes) != asked:

@@ -144,6 +144,23 @@ def test_a_busy_machine_is_named_and_its_slowness_is_noise() -> None:
     assert "the machine was busy during B: a process waited for a core for 60% of its time" in found.notes
 
 
+def test_runs_that_other_processes_disturbed_are_left_out_if_each_side_has_others() -> None:
+    busy = MachineLoad(10, 2, time_s=2.0, cpu_time_s=1.0, waited_s=1.5, others_s=3.0)
+
+    def on_cpu(one: Run, load: MachineLoad | None = None) -> Run:
+        assert one.program is not None
+        ranks = tuple(replace(rank, device="cpu", load=load) for rank in one.program.ranks)
+        one = replace(one, program=replace(one.program, ranks=ranks))
+        return pairs.each_module(one, lambda module: change(module, device="cpu"))
+
+    quiet, slow = on_cpu(pairs.run()), on_cpu(pairs.run(longer=9.0), busy)
+    found = compare_runs([quiet, slow], [quiet, quiet, slow])
+    assert (found.a.runs, found.b.runs) == (1, 2) and found.step.a_s == pytest.approx(found.step.b_s)
+    assert [note.partition(" of B")[0] for note in found.notes if "do not count" in note][-1] == "1 of 3 runs"
+    kept = compare_runs([slow, slow], [quiet, slow])
+    assert (kept.a.runs, kept.b.runs) == (2, 2), "a side without quiet runs"
+
+
 def test_an_operator_that_one_run_of_a_side_lists_keeps_its_calls() -> None:
     listed = pairs.run(others=[*pairs.parts(), Part(EAGER, "aten::item", 1, 0.4e-3, 0, source=steps.line(9))])
     found = compare_runs([pairs.run(), pairs.run()], [listed, pairs.run()])

@@ -222,7 +222,7 @@ def test_the_first_line_on_a_cpu_names_an_optimizer_and_data_that_could_save_mor
     saved = {"eager-optimizer": 0.2, "data-loading": 0.1, "synchronisations": 0.3, "eager-operators": 0.02}
     predicted = tuple(Prediction(f"{kind}:1", kind, share * step_s, 0.0) for kind, share in saved.items())
     said = _describe_program_savings(replace(run, program=replace(run.program, predictions=predicted)))
-    assert said.startswith("Could save: a fused optimizer 20.0%, data loaded beside the step 10.0%")
+    assert said.startswith("Could save: a fused or compiled optimizer 20.0%, data loaded beside the step 10.0%")
     assert said.endswith(" (upper bounds)") and said.count("%") == 3 and "waiting" not in said
 
 

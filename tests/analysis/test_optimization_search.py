@@ -15,6 +15,7 @@ from inductor_bench.analysis.optimization.search import (
     NOT_RUN,
     OptimizationSearch,
 )
+from inductor_bench.analysis.optimization.search_rounds import MOST_AGAIN
 from inductor_bench.analysis.optimization.trial_plans import (
     CompileAhead,
     ProcessCosts,
@@ -594,15 +595,32 @@ def test_new_processes_on_a_machine_that_became_slower_do_not_count(is_slow_agai
         return trial
 
     program.run = slower  # type: ignore[method-assign]
-    search = searched(program, promising_rows("loader"), 900.0, ahead=CompileAhead(0, 40.0))
-    assert len(confirmed(program)) == 6 and search.winner is not None and states(search)["cudagraphs"] == KEPT
+    search = searched(program, promising_rows("loader"), 480.0 if is_slow_again else 900.0, ahead=CompileAhead(0, 40.0))
+    assert search.winner is not None and states(search)["cudagraphs"] == KEPT
     said = [note for note in search.notes if note.startswith("the new processes do not count: the original's step")]
     if is_slow_again:
         assert search.winner.from_start == NOT_YET and search.winner.alone is None and len(said) == 1
-        assert search.winner.missing_s
+        assert search.winner.missing_s and 6 <= len(confirmed(program)) < 4 + 2 * MOST_AGAIN
     else:
-        assert search.winner.from_start == EMPTY_CACHES and not said
+        assert search.winner.from_start == SHARED_CACHES and not said and len(confirmed(program)) == 6
         assert search.winner.alone is not None and search.winner.alone.share == pytest.approx(0.54, abs=0.05)
+        assert search.winner.compile_time_s is None, "the cold processes do not count"
+
+
+def test_new_processes_that_are_always_slower_count_at_last() -> None:
+    program = trainer(0)
+    run = program.run
+
+    def slower(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        longer = 2.0 if plan.purpose == CONFIRM else 1.0
+        variants = [replace(one, times_s=tuple(longer * time for time in one.times_s)) for one in trial.variants]
+        return replace(trial, variants=tuple(variants))
+
+    program.run = slower  # type: ignore[method-assign]
+    search = searched(program, promising_rows("loader"), 3000.0, ahead=CompileAhead(0, 40.0))
+    assert search.winner is not None and search.winner.alone is not None
+    assert len(confirmed(program)) == 4 + 2 * MOST_AGAIN == search.winner.alone.processes
 
 
 def test_a_rows_own_compilation_is_not_that_of_the_whole_program_with_empty_caches() -> None:

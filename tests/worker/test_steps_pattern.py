@@ -109,12 +109,25 @@ def test_each_call_of_one_function_is_a_step_if_its_graphs_have_no_order(seed: i
         [(0, 64), (1, 64)] * 200,  # real and fake images
         [(number, 64 * (1 + number % 2)) for number, _ in requests(400, sizes=4)],  # two networks
         requests(400, address=0),  # without parameters
+        [one for count in (20, 0, 20, 20, 0, 20, 20, 20) * 10 for one in ((0, 64), *[(1, 64)] * count)],  # or no token
+        [*([(0, 64), *[(1, 64)] * 20] * 20), *[(2, 64)] * 3, *([(0, 64), *[(1, 64)] * 20] * 20)],  # once other calls
     ],
 )
 def test_calls_with_an_order_or_of_several_functions_keep_their_cycles(calls: list[tuple[int, int]]) -> None:
     pattern = Pattern()
     begins(pattern, calls)
     assert not pattern.takes_each_call
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_pattern_of_other_functions_ends_steps_of_a_call_each(trains: bool) -> None:
+    pattern = Pattern()
+    begins(pattern, requests(200))
+    assert pattern.takes_each_call
+    pattern.trains = trains
+    loop = [(2, 100), (3, 200), (4, 64 if trains else 300)]
+    begins(pattern, loop * 20)
+    assert not pattern.takes_each_call and len(begins(pattern, loop * 10)) == 10
 
 
 def test_a_call_of_a_program_that_trains_is_no_step() -> None:

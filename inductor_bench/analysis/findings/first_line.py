@@ -126,7 +126,7 @@ _SAVED_BY = {
 
 _SAVED_ON_HOST = {
     "data-loading": _SAVED_BY["data-loading"],
-    "eager-optimizer": "a fused optimizer",
+    "eager-optimizer": "a fused or compiled optimizer",
     "eager-operators": _SAVED_BY["eager-operators"],
 }
 """The changes that a first line names on a CPU, beside faster kernels: the whole time of the part that they remove."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -152,7 +153,10 @@ a program fails with CUDA graphs from its first step, but not if it switches to 
 
 OTHER_START = 1.5
 """If the original's step in new processes is longer or shorter than in the proofs by more than this factor, the new
-processes do not count: the machine was another one meanwhile."""
+processes run again, because something else may have slowed the machine meanwhile."""
+
+MOST_AGAIN = 3
+"""The number of times that they run again."""
 
 FAILS = "a new process that starts with it fails: {said}"
 NOT_RUN = "alone it is faster, but no new process that starts with it was run yet"
@@ -380,18 +384,21 @@ class SearchRounds:
         names = [full, ORIGINAL, *(name_of(leave_out(kept, slug)) for slug in alone)]
         ran = yield from self._run_in_turn(names, alone)
         trials = [trial for trial in ran if not trial.late]
-        timed = trials if alone else (yield from self._take_usual_runs(trials, full))
-        whole = judge_alone(timed, full, noise=self.trials)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
             return self._give_up(kept, FAILED, FAILS.format(said=failed.message))
-        if not {(name,) for name in names} <= {trial.slugs for trial in trials} or (alone and whole is None):
+        if not {(name,) for name in names} <= {trial.slugs for trial in trials}:
             self._agree(kept, gain, steps)
             return []
         differs = self._compare_digests(trials, full)
         if differs:
             changing = [slug for slug in kept if self._rows[slug].numbers != NOTHING]
             return self._give_up(changing or kept, DIFFERS, differs)
+        timed = trials if alone else (yield from self._take_usual_runs(trials, full))
+        whole = judge_alone(timed, full, noise=self.trials)
+        if alone and whole is None:
+            self._agree(kept, gain, steps)
+            return []
         if whole is not None and whole.verdict == SLOWER:
             said = f"in new processes that start with it the step is {units.percent(-whole.share)} longer"
             return self._give_up(kept, LOST, said)
@@ -413,7 +420,7 @@ class SearchRounds:
         elif gain is None:
             gain = self._rows[kept[0]].proven
             self._set(kept[0], own=gain)
-        self._keep_if_faster(kept, gain, steps, whole, trials, counted=bool(timed))
+        self._keep_if_faster(kept, gain, steps, whole, trials, timed)
         return []
 
     def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
@@ -454,22 +461,30 @@ class SearchRounds:
     def _take_usual_runs(self, trials: Sequence[Trial], full: str) -> Asking[Sequence[Trial]]:
         """Returns the whole runs if the original's step takes about as long in them as in the proofs.
 
-        If it does not, result and original run once more, if there is time. Returns nothing if that is so again.
+        If it does not, result and original run again, up to :data:`MOST_AGAIN` times. If it never does, the difference
+        is the program's own, and all runs count. Returns nothing if there is no time for that.
         """
         proofs_s = compute_original_step_s(trial for trial in self.trials if trial.purpose != CONFIRM)
-        for is_last in (False, True):
-            starts_s = compute_original_step_s(trials)
+        every, starts_s = list(trials), compute_original_step_s(trials)
+        for again in range(MOST_AGAIN + 1):
             if proofs_s is None or starts_s is None or 1 / OTHER_START <= starts_s / proofs_s <= OTHER_START:
                 return trials
-            if is_last or not self._has_time(CONFIRM, self._first_runs_s([ORIGINAL, full], cold=False)):
+            if again == MOST_AGAIN:
                 break
             begun = len(self.trials)
-            for name in (full, ORIGINAL):
-                yield from self._run_alone(CONFIRM, [name])
-            trials = [trial for trial in self.trials[begun:] if not trial.late]
-        took, usual = units.seconds(starts_s), units.seconds(proofs_s)
-        self.notes.append(f"the new processes do not count: the original's step took {took} in them, before {usual}")
-        return []
+            if self._has_time(CONFIRM, self._first_runs_s([ORIGINAL, full], cold=False)):
+                with suppress(TimeIsOver):
+                    for name in (full, ORIGINAL):
+                        yield from self._run_alone(CONFIRM, [name])
+            trials = [trial for trial in self.trials[begun:] if not trial.late and trial.failure is None]
+            if len(trials) < 2 or compute_original_step_s(trials) is None:
+                took, usual = units.seconds(starts_s), units.seconds(proofs_s)
+                self.notes.append(
+                    f"the new processes do not count: the original's step took {took} in them, before {usual}"
+                )
+                return []
+            every, starts_s = [*every, *trials], compute_original_step_s(trials)
+        return every
 
     # Results without whole runs.
 
@@ -531,10 +546,9 @@ class SearchRounds:
         steps: tuple[tuple[str, float], ...],
         whole: MeasuredGain | None,
         trials: Sequence[Trial],
-        *,
-        counted: bool,
+        timed: Sequence[Trial],
     ) -> None:
-        """Makes the result. ``counted`` says whether the times of its whole runs count."""
+        """Makes the result from its whole runs; ``timed`` are those whose times count."""
         if gain is None or not is_faster(gain):
             self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not certain")
             return
@@ -548,7 +562,7 @@ class SearchRounds:
             )
         ours, theirs = (find_variant_needs(trials, name) for name in (name_of(kept), ORIGINAL))
         names = {(name_of(kept),), (ORIGINAL,)}
-        is_cold = names <= {trial.slugs for trial in trials if trial.cold}
+        is_cold = names <= {trial.slugs for trial in timed if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
         changes = any(self._rows[slug].changes_compilation for slug in kept)
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
@@ -567,6 +581,6 @@ class SearchRounds:
             pays_after=pays,
             alone=whole,
             losses=said,
-            from_start=NOT_YET if not counted else EMPTY_CACHES if is_cold else SHARED_CACHES,
-            missing_s=None if counted else self._first_runs_s([ORIGINAL, name_of(kept)], cold=False),
+            from_start=NOT_YET if not timed else EMPTY_CACHES if is_cold else SHARED_CACHES,
+            missing_s=None if timed else self._first_runs_s([ORIGINAL, name_of(kept)], cold=False),
         )

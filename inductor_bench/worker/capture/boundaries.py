@@ -41,8 +41,9 @@ pattern."""
 ODD_CALLS, ODD_CYCLES = 64, 4
 """A cycle is given up after this many other calls, and after this many times its length, if it does not go on."""
 
-LEAST_ITERATIONS, MOST_ODD = 8, 0.125
-"""After this many iterations, a loop around a cycle is none if more than this share of them had other calls."""
+LEAST_ITERATIONS, MOST_ODD, LONG_RUN = 8, 0.125, 6
+"""After this many iterations, a loop around a cycle is chance if more than this share of them had other calls, unless
+the cycle is repeated so many times in a row, as the tokens of a request are."""
 
 WITHOUT_ORDER = 64
 """Calls after which no pattern is expected any more, if all of them are calls of one function."""
@@ -110,7 +111,8 @@ class OuterLoop:
         """The number of iterations that began since it was found."""
         self.is_odd = False
         """Whether other calls came in the iteration, or some were left out."""
-        self._iterations = self._odd = 0  # since it was found; the odd ones are calls that were not the next one
+        self._iterations = self._odd = 0  # since it was found; the odd ones had other calls
+        self._counted = 0  # the last iteration that was counted as odd
         self._age = age
         self._recent = RecentKeys()
         self._times_s: deque[float] = deque(maxlen=REMEMBERED)
@@ -120,7 +122,7 @@ class OuterLoop:
     def forget(self) -> None:
         """Forgets the loop, and begins the search again."""
         self.is_found, self._loop = False, ()
-        self._odd = self._iterations = 0
+        self._odd = self._iterations = self._counted = 0
         self._recent.clear()
         self._times_s.clear()
 
@@ -152,7 +154,8 @@ class OuterLoop:
         """Whether an iteration begins: with the loop's first cycle, even after calls that are not the loop's."""
         fits = cycle == self._loop[self._place]
         self.is_odd |= not fits
-        self._odd += not fits
+        if not fits and self._counted < self._iterations:
+            self._odd, self._counted = self._odd + 1, self._iterations
         if cycle == self._loop[0]:
             self._place = 1
             self.begun += 1
@@ -191,6 +194,7 @@ class Pattern:
         self._numbers_only = False
         self._parameters: set[int] = set()
         self._lost = 0  # the number of cycles that were chance
+        self._runs = self._run_calls = 0  # runs of cycles, and the cycles in them
         self._cycle: Cycle = ()
         self._place = 0
         self._begun = 0
@@ -218,7 +222,7 @@ class Pattern:
     @property
     def has_other_graphs(self) -> bool:
         """Whether the program called graphs that are not in the cycle."""
-        return not {number for number, _ in self._first_seen} <= self.graphs
+        return not (self.takes_each_call or {number for number, _ in self._first_seen} <= self.graphs)
 
     @property
     def is_at_end(self) -> bool:
@@ -244,7 +248,11 @@ class Pattern:
         """
         if len(self._parameters) < 2:
             self._parameters.add(address)
-        if self.outer.is_chance or self._lost >= SHORT_RUNS:
+        if self.takes_each_call:
+            if self.trains or len(self._parameters) > 1:
+                self.takes_each_call = False
+                self.forget()
+        elif self._lost >= SHORT_RUNS or (self.outer.is_chance and self._run_calls < LONG_RUN * self._runs):
             self._take_each_call()
         key = (0, 0) if self.takes_each_call else (number, 0 if self._numbers_only else address)
         self._calls += 1
@@ -290,6 +298,7 @@ class Pattern:
     def _interrupt(self) -> None:
         self.is_odd = True
         repetitions = (self._calls - 1 - self._run_begin) // len(self._cycle)
+        self._runs, self._run_calls = self._runs + 1, self._run_calls + repetitions
         self._short_runs = self._short_runs + 1 if repetitions < REPEATS else 0
         if len(self._loops) < REMEMBERED:
             self._loops.setdefault(self._cycle, LongerLoop())
@@ -305,6 +314,7 @@ class Pattern:
             return False
         self.takes_each_call = True
         self.forget()
+        self._begun = max(self._begun, self._calls)
         return True
 
     def _count(self, key: Key) -> None:

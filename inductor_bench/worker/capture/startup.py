@@ -42,9 +42,10 @@ def install() -> None:
     with contextlib.suppress(OSError):
         open(os.path.join(folder, PYTHON_STARTED), "w").close()
     if sys.dont_write_bytecode and not sys.pycache_prefix:
-        from ..fast_start import keep_bytecode
+        with contextlib.suppress(Exception):  # a start without bytecode is only slower
+            from ..fast_start import keep_bytecode
 
-        keep_bytecode()
+            keep_bytecode()
     waiting: dict[str, Then] = {}
     if os.environ.get(MODE):
         waiting[TORCH] = _set_mode

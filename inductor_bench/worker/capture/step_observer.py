@@ -307,10 +307,10 @@ class StepObserver:
                     self._measurement.is_noisy = True
                 if pattern.is_found and not found:
                     self._measurement.note_pattern()
-                if pattern.takes_each_call and not each:
-                    self._boundaries.leave_loop()
                 if pattern.take_interruption(outer=self._boundaries.is_outer):
                     self._measurement.is_odd = True
+            if pattern.takes_each_call != each:
+                self._guarded(self._boundaries.leave_loop)
             if pattern.begins_outer:
                 self._guarded(self._boundaries.iteration, pattern.outer.begun)
             if number is not None and (self._boundaries.source or not self._expects_optimizer()):

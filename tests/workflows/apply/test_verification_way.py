@@ -128,7 +128,7 @@ def test_what_was_compared_until_an_interruption_is_shown(
     assert entry(["apply", *words, "--verify", "--", "python", "train.py"]) == 130
     said = capsys.readouterr()
     assert "2 of 4 processes were compared" in said.out
-    assert said.err.endswith("Error: interrupted; the processes that were compared until then are shown\n")
+    assert said.err.endswith("Error: interrupted; the result has the processes that were compared until then\n")
     assert known or folder.load().verification == found
 
 

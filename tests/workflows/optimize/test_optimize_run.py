@@ -178,7 +178,8 @@ def test_groups_are_denied_and_unknown_ones_are_refused(run: Path, program: Draw
     with pytest.raises(UsageError, match="no group has this name"):
         run_optimize(request(run, allowed=("tf33",)), Silent())
     with pytest.raises(UsageError, match="with other options"):
-        run_optimize(request(run), Silent())
+        run_optimize(request(run, denied=("loader",)), Silent())
+    assert run_optimize(request(run), Silent()).found.row("cudagraphs").reason == DENIED, "the search goes on as it was"
 
 
 def test_only_some_groups_are_tried(run: Path, program: DrawnProgram) -> None:
