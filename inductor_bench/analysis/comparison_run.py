@@ -97,8 +97,7 @@ def compare_runs(
     Raises:
         InductorBenchError: a side measured nothing.
     """
-    _check_measured(names, (a, b))
-    (a, b), left_out = _leave_disturbed_runs_out(a, b)
+    (a, b), left_out = _choose_runs(a, b, names)
     stepless = [side for side, runs in (("A", a), ("B", b)) if any(find_step(run) is None for run in runs)]
     side_of = partial(make_side, in_step=not stepless, lists_all=all(map(names_all_operators, (*a, *b))))
     first, second = regroup_operators(side_of(a), side_of(b))
@@ -111,12 +110,11 @@ def compare_runs(
     if not busy and several:  # interleaved runs on a quiet machine: the change made on purpose may be the cause
         around = tuple(dict.fromkeys((*changed, *around)))
     is_known = all(run.environment.versions.torch for run in (*a, *b))
-    same = {
-        "same_machine": bool(busy) or (is_known and all(row.name == TORCH for row in around)),
-        "same_libraries": is_known and all(row.name != TORCH for row in differences),
-    }
+    same_machine = bool(busy) or (is_known and all(row.name == TORCH for row in around))
+    same_libraries = is_known and all(row.name != TORCH for row in differences)
+    same = {"same_machine": same_machine, "same_libraries": same_libraries}
     noise_of = partial(estimate_noise, first, second, matches, waited=compute_waiting_share((*a, *b)), **same)
-    noise, step_noise = (noise_of(of_step=of_step) for of_step in (False, True))
+    noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     compiler, choices = have_same_compiler((*a, *b)), name_surroundings_of_choices(differences)
     tuned, edited = _list_tuned_configs((*a, *b)), any(row.name == PROGRAM_FILE for row in differences)
     single_step = any(map(has_one_profiled_step, (*first.runs, *second.runs)))
@@ -127,8 +125,9 @@ def compare_runs(
     has_cause = bool(differences) or _has_cause(parts, kernels)
     if doubt := _find_doubt(first, second, step, parts, around, has_cause=has_cause):
         step = _describe_step_change(first, second, make_noise_of_whole_difference(step_noise, first, second, doubt))
+    reasons = explain_incomparable(first, second, matches)
     return RunComparison(
-        comparable=not (reasons := explain_incomparable(first, second, matches)),
+        comparable=not reasons,
         reasons=reasons,
         verdict=NOT_COMPARABLE if reasons else step.verdict,
         environment_differences=differences,
@@ -142,13 +141,17 @@ def compare_runs(
     )
 
 
-def _leave_disturbed_runs_out(
-    a: Sequence[Run], b: Sequence[Run]
+def _choose_runs(
+    a: Sequence[Run], b: Sequence[Run], names: tuple[str, str]
 ) -> tuple[tuple[Sequence[Run], Sequence[Run]], Sequence[str]]:
     """Returns the runs of each side whose steps other processes did not disturb, and notes on the others.
 
     All runs count if a side has no such run.
+
+    Raises:
+        InductorBenchError: a side measured nothing.
     """
+    _check_measured(names, (a, b))
     quiet = tuple([run for run in runs if not find_disturbed_step(run)] for runs in (a, b))
     if not all(quiet):
         return (a, b), ()
