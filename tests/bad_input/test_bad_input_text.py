@@ -163,7 +163,8 @@ def test_arguments_that_do_not_agree_are_left_out(old: str, new: str) -> None:
         text = gzip.decompress(path.read_bytes()).decode()
         changed = text.replace(old, new)
         whole_s = cpu_seconds(lambda: read(text), times=1)  # noqa: B023
-        assert cpu_seconds(lambda: read(changed), times=1) < 8 * whole_s * len(changed) / len(text)  # noqa: B023
+        most_s = max(0.2, 8 * whole_s * len(changed) / len(text))  # one of a few ms may meet a garbage collection
+        assert cpu_seconds(lambda: read(changed), times=1) < most_s  # noqa: B023
 
 
 def test_a_byte_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
