@@ -19,7 +19,7 @@ from ..document import BAD, NOTE, WARN, Answers, Item, Sentence, ShownIn
 from .layers_document import MISSING
 from .run_tables import name_anchor
 from .run_words import Entry, describe_origin, describe_whole, format_peak_share, write_sentence
-from .step_document import describe_place, label_part
+from .step_document import describe_place, label_part, split_timed_steps
 
 NAME_WIDTH = 64
 MOST_PARTS, MOST_SPOTS, MOST_CAUTIONS = 3, 2, 2
@@ -217,11 +217,10 @@ def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
 def _describe_steps_left_out(program: Program) -> Iterator[str]:
     """Yields the timed steps that the figures leave out, before and after those that count."""
     rank = find_pace_setter(program.ranks) if program.ranks else None
-    if rank is None or len(rank.step_numbers) != len(rank.step_times_s) or rank.level[0] >= rank.level[1]:
+    if rank is None or not rank.step_numbers:
         return
-    begin, end = rank.level
-    timed = list(zip(rank.step_numbers, rank.step_times_s, strict=True))
-    for steps in filter(None, (timed[:begin], timed[end:])):
+    before, _, after = split_timed_steps(rank)
+    for steps in filter(None, (before, after)):
         times_s = [time_s for _, time_s in steps]
         spread = f"{units.seconds(min(times_s))} to {units.seconds(max(times_s))}"
         if len(steps) > 1:

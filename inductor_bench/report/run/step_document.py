@@ -343,13 +343,29 @@ def _list_marks(timeline: StepTimeline, entries: Sequence[Entry]) -> Iterator[Ma
         yield Mark(names.short(one.name, NAME_WIDTH), name_anchor(entry) if entry else "", colour, one.lane, spans)
 
 
+def list_step_numbers(rank: RankSteps) -> tuple[int, ...]:
+    """Returns the numbers of the timed steps; in older records their places."""
+    return rank.step_numbers or tuple(range(len(rank.step_times_s)))
+
+
+TimedSteps = list[tuple[int, float]]
+"""The number and the seconds of each step."""
+
+
+def split_timed_steps(rank: RankSteps) -> tuple[TimedSteps, TimedSteps, TimedSteps]:
+    """Returns the timed steps before the level of the figures, those at that level, and those after it."""
+    timed = list(zip(list_step_numbers(rank), rank.step_times_s, strict=False))
+    begin, end = rank.level if rank.level[1] > rank.level[0] else (0, len(timed))
+    return timed[:begin], timed[begin:end], timed[end:]
+
+
 def make_steps_plot(program: Program) -> Iterator[Block]:
     """The times of the steps in their order, and where the profiled ones are; nothing for a single step."""
     ranks = program.ranks
     rank = find_pace_setter(ranks) if ranks else None
     if rank is None or len(rank.step_times_s) < 2:
         return
-    numbers = rank.step_numbers or tuple(range(len(rank.step_times_s)))
+    numbers = list_step_numbers(rank)
     known = bool(rank.step_numbers) and rank.profiled_steps > 0 and rank.profiled_step_time_s is not None
     before = rank.steps_before_profile
     begin = numbers[before - 1] + 1 if 0 < before <= len(numbers) else max(0, numbers[0] - rank.profiled_steps)
@@ -363,9 +379,8 @@ def make_steps_plot(program: Program) -> Iterator[Block]:
     def list_points(steps: Iterable[tuple[int, float]]) -> tuple[tuple[float, float], ...]:
         return tuple(((number - first) / (last - first), time_s / high_s) for number, time_s in steps)
 
-    timed = list(zip(numbers, rank.step_times_s, strict=False))
-    level = slice(*rank.level) if rank.level[1] > rank.level[0] else slice(0, len(timed))
-    used, others = timed[level], [*timed[: level.start], *timed[level.stop :]]
+    before_level, used, after_level = split_timed_steps(rank)
+    others = [*before_level, *after_level]
     step = units.seconds(program.step_time_s)
     series = (
         Series(f"{len(used)} timed steps, from which the figures are computed: {step}", STEP_COLOUR, list_points(used)),
