@@ -58,13 +58,13 @@ GROUPS = (
 """The names of groups of settings that ``--allow`` and ``--deny`` take."""
 
 
-def check_groups(allowed: Sequence[str], denied: Sequence[str]) -> None:
-    """Checks the names of groups.
+def check_groups(allowed: Sequence[str], denied: Sequence[str], option: str = "--allow") -> None:
+    """Checks the names of groups; ``option`` is the one that allowed the first.
 
     Raises:
         UsageError: a name is unknown, or is both allowed and denied.
     """
-    for name, groups in (("--allow or --only", allowed), ("--deny", denied)):
+    for name, groups in ((option, allowed), ("--deny", denied)):
         unknown = [group for group in groups if group not in GROUPS]
         if unknown:
             raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}", "bad-word")
@@ -89,7 +89,7 @@ def choose_groups(
             "leave out --allow and --deny",
             "conflicting-options",
         )
-    check_groups(only, ())
+    check_groups(only, (), "--only")
     check_groups(allowed, denied)
     if not only:
         return tuple(allowed), tuple(denied)
