@@ -157,7 +157,7 @@ def _choose_runs(
         return (a, b), ()
     notes = [
         f"{len(runs) - len(kept)} of {len(runs)} runs of {side} do not count, because other processes disturbed their "
-        "steps; the figures are those of the others"
+        "steps; the figures come from the other runs"
         for side, runs, kept in (("A", a, quiet[0]), ("B", b, quiet[1]))
         if len(kept) < len(runs)
     ]

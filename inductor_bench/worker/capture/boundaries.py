@@ -128,7 +128,7 @@ class OuterLoop:
 
     @property
     def is_chance(self) -> bool:
-        """Whether so many iterations had other calls that the calls have no such order."""
+        """Whether the loop was found by chance: too many of its iterations had other calls."""
         return self.is_found and self._iterations >= LEAST_ITERATIONS and self._odd > MOST_ODD * self._iterations
 
     def note(self, cycle: Cycle) -> bool:
@@ -308,7 +308,7 @@ class Pattern:
             self.begins_outer |= self.outer.note((key,))
 
     def _take_each_call(self) -> bool:
-        """Begins to take each call for a cycle, if all calls until now are those of one function."""
+        """Makes each call a cycle, if all calls until now are calls of one function. Returns whether it did."""
         self._lost = 0
         if self.takes_each_call or self.trains or len(self._parameters) != 1 or 0 in self._parameters:
             return False
