@@ -103,7 +103,7 @@ def flop_rate(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share of 1: ``0.446`` is ``44.6%``. One decimal below 99.95%; what is there but rounds to 0 is ``<0.1%``."""
+    """A share (0 to 1) in percent: ``0.446`` is ``44.6%``. One decimal below 99.95%; ``<0.1%`` if it rounds to 0."""
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0:
@@ -114,7 +114,7 @@ def percent(value: float | None) -> str:
 
 
 def whole_percent(value: float | None) -> str:
-    """A share of 1 without decimals: ``0.446`` is ``45%``; what is there but rounds to 0 is ``<1%``."""
+    """A share (0 to 1) in percent without decimals: ``0.446`` is ``45%``; ``<1%`` if it rounds to 0."""
     if value is None or not math.isfinite(value):
         return MISSING
     return "<1%" if 0 < value < 0.005 else f"{value * 100:.0f}%"

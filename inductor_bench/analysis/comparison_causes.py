@@ -290,7 +290,7 @@ class VerdictBasis:
 def divide_difference(
     a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, setting: Setting
 ) -> list[PartChange]:
-    """Returns the parts, the largest difference first. The time in no part of the records comes last."""
+    """Returns the parts, the largest difference first. The time that belongs to no part comes last."""
     least = SMALLEST_SHARE * step.a_s
     idle_noise = replace(setting.noise, relative=step.noise)
     limits = VerdictBasis(setting, idle_noise, least, max(a.step_s, b.step_s), a.on_host)

@@ -213,7 +213,10 @@ def _explain_nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> It
         return
     families = [{kernel.kernel.family_id for kernel in side.kernels if kernel.kernel.family_id} for side in (a, b)]
     if families[0] & families[1]:
-        yield "no kernel of A is in B, but kernels of the same structure with other sizes: their inputs differ in size"
+        yield (
+            "B has no kernel of A, but it has kernels of the same structure with other sizes: the inputs of A and B "
+            "differ in size"
+        )
     elif not any(match.a and match.b for match in matches) and a.runs[0].request.target != b.runs[0].request.target:
         yield "A and B have nothing in common: no graph and no kernel of A is in B"
 

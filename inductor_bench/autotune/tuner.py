@@ -125,11 +125,11 @@ class Tuner:
             return
 
     def search(self, method: str) -> TuningSteps:
-        """Searches by one of ``METHODS``, and frees the worker's memory for the kernel at the end.
+        """Searches by one of ``METHODS``, and at the end frees the memory that the kernel takes in the worker.
 
         Yields:
-            Jobs for a compile pool, before each timing; the key of each is the number of its candidate. Or the worker
-            that was asked something.
+            Before each timing, the jobs for a compile pool; the key of each is the number of its candidate. After a
+            request to a worker, that worker: the caller waits for its answer.
 
         Receives:
             The outcomes of the jobs; ``None`` once the worker has answered.

@@ -353,7 +353,8 @@ def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate
         status = "best" if candidate is best and not is_default else status
         if status == "slower" and candidate.relative_time is not None:
             behind = candidate.relative_time / (best.relative_time or 1.0)
-            reason = f"{behind:.2f}x the time of the best config" if behind > 1 else "other configs came into the final"
+            slower = f"{behind:.2f}x the time of the best config"
+            reason = slower if behind > 1 else "other configs reached the last round"
     return TriedCandidate(
         config=candidate.config,
         status=status,

@@ -124,7 +124,9 @@ def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
     """Refuses options for new runs if records are compared."""
     for one in list_given_options(CompareRequest, values):
         raise UsageError(
-            f"{one.option.name} is for a program that is run here", "give one TARGET, not A and B", "misplaced-option"
+            f"{one.option.name} is for a program that this command runs, not for results",
+            "give one TARGET, not A and B",
+            "misplaced-option",
         )
     if bundle is not None:
         raise UsageError(

@@ -163,8 +163,8 @@ class MeasuredKernel:
     device: str  # the name of the device
     config: Config  # the configuration that was timed
     cold: Timing  # times of one call with emptied caches
-    # times of one call with the data of the previous call in the caches; ``None`` for a kernel of a run that was
-    # retuned without being measured separately
+    # times of one call with the data of the previous call in the caches; ``None`` if the kernel was retuned as part of
+    # a run, and was not measured separately
     warm: Timing | None
     method: str  # the way of timing
     work: Inline[CallWork] = CallWork()  # the work of one call

@@ -136,8 +136,8 @@ class Part:
     defined_in: str = ""
     # for eager operators: the type of their first floating-point tensor; empty if it is unknown or differs
     dtype: str = ""
-    # for the part that adds up short eager operators: these operators; empty for other parts, and in records of older
-    # versions, which do not name these operators
+    # the short eager operators whose times this part adds up; empty for any other part, and in records of older
+    # versions
     summed: tuple[SummedOperator, ...] = ()
     function: str = ""  # for sampled idle time: the function or the graph that the host ran; else empty
 

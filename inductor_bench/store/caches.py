@@ -324,7 +324,7 @@ def compile_cache_problem() -> str:
 
 @dataclass(frozen=True)
 class CompileCache:
-    """A place that this command shares with others until it is closed."""
+    """A folder of compiled code. Other commands can use it at the same time; :meth:`close` ends this command's use."""
 
     folder: Path
     _lock: int

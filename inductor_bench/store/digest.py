@@ -71,7 +71,7 @@ _CATEGORIES = {
 
 
 def read_step(data: Mapping[str, Any]) -> Program | None:
-    """The program of a decoded record; ``None`` if no step was profiled.
+    """Reads the program's step from a decoded record; ``None`` if no step was profiled.
 
     Raises:
         InductorBenchError: the record is damaged.

@@ -62,7 +62,7 @@ EVIDENCE = "evidence.json"
 """The file of the observations that are not in the record."""
 PAGE = "report.html"
 """The name of the HTML page in the folder of a run, a batch, a comparison, or a comparison of modes."""
-_RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
+_RUN_DAMAGED = "the record is damaged; restore it from a copy of the run, or measure again"
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ BATCH = "batch.json"
 FORMAT = 1
 
 _BATCH_DAMAGED = (
-    "take it from a copy; the RUN folders under models/ are whole, each can be shown with `inductor-bench report`"
+    "restore it from a copy; the RUN folders under models/ are whole, each can be shown with `inductor-bench report`"
 )
 
 

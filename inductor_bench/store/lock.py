@@ -172,7 +172,9 @@ LOADS_BESIDE = "INDUCTOR_BENCH_LOADS_BESIDE"
 
 
 class DeviceTurn:
-    """The turns of one process, configured by its environment at that time. As a context manager it is one turn.
+    """A lock for a device that several processes share: the process that holds it has its *turn* at the device.
+
+    The environment names the file, and is read when the lock is taken. ``with`` takes the lock and releases it.
 
     Args:
         path: the file that the sharing processes lock, in place of the environment's.

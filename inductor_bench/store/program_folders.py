@@ -105,7 +105,7 @@ class ProgramFolder(RecordFolder, ABC, Generic[Result]):
         Raises:
             InductorBenchError: it is missing, damaged, or of a newer format.
         """
-        damaged = f"take it from a copy, or {self.AGAIN} again with --force"
+        damaged = f"restore it from a copy, or {self.AGAIN} again with --force"
         data = self.read(f"inductor-bench {self.VERB} TARGET writes one", damaged)
         codec.check_format(data, self.FORMAT, str(self.record), f"a {self.HOLDS}", damaged)
         found: Result = codec.decode_record(self.KIND, data, str(self.record), damaged)

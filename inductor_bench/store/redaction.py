@@ -78,7 +78,7 @@ class Redaction:
         return {VARIABLE: ",".join(self.names)} if self.names else {}
 
     def words(self, words: Sequence[str]) -> tuple[str, ...]:
-        """The words of a command without its secrets of any length."""
+        """The words of a command without secrets. Secrets shorter than :data:`SHORTEST` are removed too."""
         return tuple(
             self.text(self._without_pairs(before)) + (MASK if secret else "") for before, secret in self._split(words)
         )

@@ -33,7 +33,7 @@ T = TypeVar("T")
 COSTS = "traces/operator_costs.json"
 """The costs of library calls in a RUN of an earlier format."""
 
-_AGAIN = "take it from a copy of the run, or measure again"
+_AGAIN = "restore it from a copy of the run, or measure again"
 
 
 def load_module(folder: RunFolder, slug: str) -> str:

@@ -84,7 +84,7 @@ class Rows:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Inside, cyclic garbage collection is paused: a large trace makes many objects, keeps all of them and forms no
+    """In the block, no cyclic garbage is collected: a large trace makes many objects, keeps all of them and forms no
     cycles."""
     enabled = gc.isenabled()
     gc.disable()

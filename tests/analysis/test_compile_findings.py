@@ -48,7 +48,7 @@ def captured(*recompiles: str, functions: tuple[CompiledFunction, ...] = ()) -> 
         ("tensor 'x' rank mismatch. expected 2, actual 3", "x has 3 dimensions instead of the compiled 2", ""),
         (
             "tensor 'x' requires_grad mismatch. expected requires_grad=1",
-            "x comes without gradients, and was compiled with them",
+            "x has requires_grad=False, but was compiled with requires_grad=True",
             "",
         ),
         ("tensor 'x' stride mismatch at index 0. expected 8, actual 1", "the strides of x differ", ""),

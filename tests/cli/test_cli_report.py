@@ -134,4 +134,4 @@ def test_a_search_of_a_newer_version_and_a_damaged_one_are_told(
     search.record.write_text("")
     assert entry.main(["report", str(search.path)]) == 1
     error = capsys.readouterr().err
-    assert "is not valid JSON" in error and "Hint: take it from a copy, or search again with --force" in error
+    assert "is not valid JSON" in error and "Hint: restore it from a copy, or search again with --force" in error

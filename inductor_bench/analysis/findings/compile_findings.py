@@ -115,9 +115,11 @@ def _describe_guard(said: str) -> str:
     if match := _DTYPE.search(said):
         return f"{_name_source(match['name'])} is {match['actual']} instead of the compiled {match['expected']}"
     if match := _GRADIENT.search(said):
-        compiled = "without" if match["expected"] == "0" else "with"
-        other = "with" if compiled == "without" else "without"
-        return f"{_name_source(match['name'])} comes {other} gradients, and was compiled {compiled} them"
+        compiled = match["expected"] != "0"
+        return (
+            f"{_name_source(match['name'])} has requires_grad={not compiled}, but was compiled with "
+            f"requires_grad={compiled}"
+        )
     if match := _RANGE.search(said):
         name, index = match["name"] or match["name2"], match["index"] or match["index2"]
         if match["exact"]:

@@ -48,7 +48,7 @@ def describe_step(program: Program) -> str:
 
 
 class OtherStepsTime(NamedTuple):
-    """The time of the steps that ran other calls than the timed ones."""
+    """The time of the steps whose calls differ from those of the timed steps."""
 
     steps: int
     among: int  # the number of steps among which they were counted

@@ -259,8 +259,9 @@ class _HostAlone(_Fit):
 
 
 def solve(function: Callable[[float], float], wanted: float, low: float, high: float, off: float) -> float:
-    """Finds the argument at which a growing function is within ``off`` of a value; the nearer end if there is none. If
-    a range of arguments fits, returns about the largest.
+    """Finds the argument between ``low`` and ``high`` at which a growing function is within ``off`` of ``wanted``.
+
+    If a range of arguments fits, returns about the largest; if none fits, the bound whose value is nearer.
     """
     below, above = function(low) - wanted, function(high) - wanted
     if above <= off:

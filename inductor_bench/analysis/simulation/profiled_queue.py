@@ -66,7 +66,7 @@ RETURN_S = 5e-6
 
 @dataclass(frozen=True)
 class ProfiledQueue:
-    """The queue of the profiled steps, and where its works and actions come from."""
+    """The queue of the profiled steps, the work of the trace for each of its works, and each graph call's actions."""
 
     queue: StepQueue
     works: tuple[Work, ...]  # the work of the trace for each work of the queue

@@ -157,7 +157,7 @@ _GRAPHS: Mapping[str, Field] = {
     "waits_for_host": Field(YES_NO, "the GPU mostly waits, so faster kernels save little", waits_for_host),
 }
 _CATEGORIES: Mapping[str, Field] = {
-    "category": Field(TEXT, "as in kernels; idle is the time outside them"),
+    "category": Field(TEXT, "as in the table `kernels`; `idle` is the time in which no kernel runs"),
     "time_s": Field(NUMBER, "time of all its kernels in one step or iteration"),
 }
 _KERNELS: Mapping[str, Field] = {

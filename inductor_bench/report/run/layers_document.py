@@ -60,7 +60,7 @@ DIVIDED = "divided: time of kernels that several layers share, in proportion to 
 FLOP_HINT = "FLOPs of matrix products, convolutions and attention in a step, divided by all of the layer's time"
 PEAK_HINT = "the time of these FLOPs at the measured peak of their type, as a share of all of the layer's time: its MFU"
 BYTES_HINT = (
-    "the fewest bytes that the kernels must move, divided by all of the layer's time; some may come from caches"
+    "the fewest bytes that the kernels must move, divided by all of the layer's time; some bytes may come from caches"
 )
 SHARE = "of all"
 AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type, are unknown"

@@ -332,8 +332,9 @@ def describe_simulated_saving(finding: Finding, run: Run) -> str:
     if predicted.uncertainty_s >= LEAST_SAVING * whole_s:
         return f"Simulated: the step at most {_format_share(predicted.uncertainty_s, whole_s)} shorter, or not at all."
     if later_s >= LEAST_SAVING * whole_s:
-        return f"Simulated: the step no shorter; {_format_share(later_s, whole_s)} once the host is faster."
-    return "Simulated: the step no shorter."
+        later = _format_share(later_s, whole_s)
+        return f"Simulated: the step does not get shorter; {later} shorter if the host were faster."
+    return "Simulated: the step does not get shorter."
 
 
 def _format_share(seconds: float, whole_s: float) -> str:

@@ -63,7 +63,7 @@ from .run_tables import name_anchor
 from .run_words import Entry
 
 RANK_WORDS = (
-    "work: the device computes or copies · exposed: it is in collectives and computes nothing, waits for other ranks "
+    "work: the device computes or copies · exposed: collectives run and nothing is computed, waits for other ranks "
     "included · hidden: collectives beside computation"
 )
 """What the columns of the ranks mean."""

@@ -21,7 +21,7 @@ from ...source.stretches import CallGroup, Replaced, StretchReader, find_code, r
 from ...store.files import read_text
 from ..upstream import pinning
 
-OWN_SOURCE = "Inductor's own source is in use"
+OWN_SOURCE = "the code that Inductor generated runs instead of the edit"
 NOT_RUN = "its kernel has not run"
 UNLIKE = "its source differs from the source that was edited: it has other sizes or options, or the program has changed"
 OTHER_CHOICE = (

@@ -168,7 +168,7 @@ class OutputComparison:
                 return DIFFERS, None, f"output {index} has another shape or type"
             difference = compute_relative_difference(found, expected)
             if math.isinf(difference):
-                return DIFFERS, None, f"not-a-number or infinity is in other elements of output {index}"
+                return DIFFERS, None, f"output {index} has NaN or infinity in other elements than without compilation"
             if difference > self._tolerance(expected.dtype):
                 reason = reason or f"output {index} by more than rounding explains"
             worst = max(worst, difference)

@@ -110,7 +110,7 @@ class PatternThread:
         self._others: set[int] = set()
 
     def is_other(self) -> bool:
-        """Whether the current thread is another one. It is called at each call of a graph."""
+        """Whether the current thread is not the one whose calls make the pattern. Runs at each call of a graph."""
         ident, now_s = threading.get_native_id(), time.perf_counter()  # unlike `get_ident`, no thread has it later
         if ident == self._ident:
             self._called_s = now_s

@@ -258,7 +258,7 @@ class SharedDevice:
 
     @contextlib.contextmanager
     def release_turn_inside(self, may_leave: Callable[[], bool]) -> Iterator[None]:
-        """Inside, the turn is released, if this process holds it and ``may_leave``."""
+        """In the block, the turn is released, if this process holds it and ``may_leave()`` is true."""
         if not self._turn.held or not may_leave():
             yield
             return
@@ -270,7 +270,7 @@ class SharedDevice:
 
     @contextlib.contextmanager
     def hold_turn(self) -> Iterator[None]:
-        """Inside, this process holds the turn, for work that ends inside.
+        """In the block, this process holds the turn, for work that ends inside.
 
         A use within another use belongs to that one.
         """
@@ -309,12 +309,12 @@ def load_in_turn(path: Path, loaded: Callable[[], None] = lambda: None) -> Modul
 
 
 def letting_others_use_device(may_leave: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Inside, other processes may use the device if ``may_leave``. This process does not use it there."""
+    """In the block, other processes may use the device if ``may_leave``. This process does not use it there."""
     return _DEVICE.release_turn_inside(may_leave)
 
 
 def using_device_alone() -> AbstractContextManager[None]:
-    """Inside, this process uses the device and no other worker of the retune does.
+    """In the block, this process uses the device and no other worker of the retune does.
 
     All work that is launched inside ends inside. A use within another use belongs to that one.
     """

@@ -134,7 +134,7 @@ def compile_as(
 
 @contextlib.contextmanager
 def around_compilations(surround: Surround) -> Iterator[None]:
-    """Inside, a context is entered for the compilation of each graph. (torch 2.13; 2.9, 2.11 read only)
+    """In the block, a context is entered for the compilation of each graph. (torch 2.13; 2.9, 2.11 read only)
 
     This also holds for their backward graphs, which are compiled later.
     """
@@ -218,7 +218,7 @@ class ReplaySwitch:
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
-        """Inside, no graph is replayed in any thread: autograd runs backward graphs in a thread of its own."""
+        """In the block, no graph is replayed in any thread: autograd runs backward graphs in a thread of its own."""
         self._is_off = True
         try:
             yield
@@ -330,7 +330,7 @@ def count_collectives() -> int | None:
 
 
 def tag_cache(tag: str) -> AbstractContextManager[None]:
-    """Inside, adds a part to the keys of torch's caches, so that everything is compiled again. (torch 2.9 to 2.13)"""
+    """In the block, adds a part to the keys of torch's caches, so that all is compiled again. (torch 2.9 to 2.13)"""
     config: Any = importlib.import_module("torch.compiler.config")
     made: AbstractContextManager[None] = config.patch(cache_key_tag=config.cache_key_tag + tag)
     return made
@@ -361,7 +361,7 @@ def allow_recompilations(factor: int) -> None:
 
 
 def without_compiled_autograd() -> AbstractContextManager[None]:
-    """Inside, torch's engine runs the backward passes, without compiled autograd. (torch 2.13)"""
+    """In the block, torch's engine runs the backward passes, without compiled autograd. (torch 2.13)"""
     from torch._dynamo import compiled_autograd
 
     made: AbstractContextManager[None] = compiled_autograd._disable()

@@ -358,7 +358,7 @@ def list_cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def replaced_cpp_kernels(module: ModuleType, make: Callable[[str, KernelCall], KernelCall]) -> Iterator[None]:
-    """Inside, each C++ kernel of a compiled module is replaced by ``make(name, kernel)``."""
+    """In the block, each C++ kernel of a compiled module is replaced by ``make(name, kernel)``."""
     originals = {name: getattr(module, name) for name in list_cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, make(name, kernel))

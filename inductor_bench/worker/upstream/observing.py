@@ -488,7 +488,7 @@ Quietly = Callable[[Run], Any]
 
 @contextlib.contextmanager
 def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaunch, quietly: Quietly) -> Iterator[None]:
-    """Inside, calls ``on_launch`` instead of each launch of a module's Triton kernels. (torch 2.11; 2.13 read only)
+    """In the block, ``on_launch`` replaces each launch of a module's Triton kernels. (torch 2.11; 2.13 read only)
 
     Every launch goes through ``CachingAutotuner.run``, even that of a multi-kernel's choice.
 
@@ -527,7 +527,7 @@ def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaun
 
 
 def no_dispatch() -> contextlib.AbstractContextManager[Any]:
-    """Inside, this thread's operators bypass all dispatch modes, which is cheaper than passing through one.
+    """In the block, this thread's operators bypass all dispatch modes, which is cheaper than passing through one.
 
     (torch 2.13)
     """

@@ -321,7 +321,7 @@ def find_result(compiled: Any) -> Any:
 
 @contextlib.contextmanager
 def compiled_with(options: Config) -> Iterator[None]:
-    """Inside, compiles with other settings of Inductor. (torch 2.11, 2.13)"""
+    """In the block, compiles with other settings of Inductor. (torch 2.11, 2.13)"""
     from torch._inductor import config
 
     with config.patch(options):
@@ -363,7 +363,7 @@ _BACKENDS = "ATEN,TRITON,CPP"
 
 @contextlib.contextmanager
 def lowering_with_max_autotune(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Iterator[None]:
-    """Inside, lowers calls as max-autotune does; ``choose`` is given the choices of each call before they are timed.
+    """In the block, lowers calls as max-autotune does; ``choose`` gets the choices of each call before they are timed.
 
     If it returns one of them, Inductor takes it and times nothing, except a kernel of CUTLASS.
     """

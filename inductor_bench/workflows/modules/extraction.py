@@ -109,7 +109,7 @@ def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
 # Reads the kernels of a RUN from its files: module texts, traces, and the results of the measuring processes.
 
 
-DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
+DAMAGED = "the RUN is damaged; restore it from a copy, or measure again"
 WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
 
 
@@ -129,8 +129,8 @@ def read_modules_of_run(
 
     Args:
         folder: the RUN.
-        values: ``recorded`` for the values that its kernels read.
-        making: the run, if this process is measuring it; files of its attributed modules are not read again.
+        values: the kernels' input values: ``recorded`` (those of the program) or ``drawn``.
+        making: the run, if this process is measuring it; what is already read of its files is not read again.
 
     Raises:
         InductorBenchError: the record cannot be read.

@@ -411,9 +411,10 @@ def run_program(
 
 
 def leave_turn(request: BreakdownRequest, environment: dict[str, str]) -> None:
-    """Removes the turn at the device from the environment of a program that does not know of turns.
+    """Removes the variable of the device's lock from the environment of a program that does not use this lock.
 
-    The process that starts it holds the turn for the whole program, and for commands of this tool in it.
+    The process that starts the program holds the lock while the program runs, also for commands of this tool that
+    the program starts.
     """
     if request.kind in ("script", COMMAND):
         environment.pop(TURN, None)

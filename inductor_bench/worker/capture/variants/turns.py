@@ -187,7 +187,7 @@ class Turns:
 
     @contextlib.contextmanager
     def in_place_of(self, number: int) -> Iterator[None]:
-        """Inside, the settings of a variant replace those of the active one, except for the optimizer's."""
+        """In the block, the settings of a variant replace those of the active one, except for the optimizer's."""
         before = self._in_place
         if before == number:
             yield
