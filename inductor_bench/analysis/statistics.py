@@ -283,16 +283,16 @@ class Level:
     """Steps that follow each other and take about the same time."""
 
     begin: int  # the place of its first step among the timed ones
-    end: int  # the place after its last step
+    end: int  # the index after its last step
     time_s: float  # the median of its steps; their mean if the steps are of two kinds, or very different
 
 
 def level_at(times: Sequence[float], place: int, least_s: float = 0.0) -> Level:
-    """The level of step times that a place lies in.
+    """The level of step times that a step lies in.
 
     Args:
         times: seconds, in order; not empty.
-        place: the place of a step; a place behind the last one counts as that.
+        place: the index of the step; an index behind the last step counts as that of the last.
         least_s: the least time of a level: shorter steps before or after a change belong to the other side. If both
             sides are shorter, it is the later one.
     """
@@ -332,7 +332,7 @@ def find_groups(times: Sequence[float]) -> list[list[float]]:
 
 
 def find_change(times: Sequence[float]) -> int | None:
-    """The place of the step at which the level of step times changes; ``None`` if it does not.
+    """The index of the step at which the level of step times changes; ``None`` if it does not.
 
     Pettitt's test (Applied Statistics 28, 1979) compares ranks, so single long steps do not decide. If a straight line
     describes the times better, they drift, and the level does not change.

@@ -1,4 +1,4 @@
-"""Workers: some do one job, others take one request after the other; and the cores that they share."""
+"""Workers: some do one job, other workers take one request after the other; and the cores that they share."""
 
 from __future__ import annotations
 

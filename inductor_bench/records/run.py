@@ -347,9 +347,11 @@ HOST_LANE = "host"
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of a lane. Seconds count from the step's start; ``kind`` and ``label`` are as in a :class:`Part`.
+    """A stretch of time on the host or on a stream of the device. Seconds count from the step's start.
 
-    On the host lane, ``kind`` names what the host works for, and is ``idle`` if no operator and no graph runs;
+    ``kind`` and ``label`` are as in a :class:`Part`.
+
+    On the host, ``kind`` names what the host works for, and is ``idle`` if no operator and no graph runs;
     ``label`` then says what the host does.
     """
 

@@ -1,8 +1,8 @@
 """The caches outside of any RUN: tunings, verdicts on edits, measured peaks, vector probes, and what torch compiled.
 
-Each place has a folder of Inductor's caches, a manifest of its files beside it, and a lock. While breakdowns share the
-lock, processes of torch write into the folder. The last breakdown writes the manifest. The next breakdown that is alone
-first removes every file that differs from the manifest: files of a killed command, and damaged files.
+Each cache folder has a manifest of its files beside it, and a lock. While breakdowns share the lock, processes of torch
+write into the folder. The last breakdown writes the manifest. The next breakdown that is alone first removes every file
+that differs from the manifest: files of a killed command, and damaged files.
 """
 
 from __future__ import annotations
@@ -280,19 +280,19 @@ def _copy(source: Path, target: Path) -> None:
 
 
 LIMIT_BYTES = 5_000_000_000
-"""If all places together exceed this number of bytes, the least recently used files are removed."""
+"""If all cache folders together exceed this number of bytes, the least recently used files are removed."""
 
 ROOM_BYTES = 1_000_000_000
-"""Bytes of free disk space below which no place is used."""
+"""Bytes of free disk space below which no cache folder is used."""
 
 KEPT_SHARE = 0.8
-"""If files of a place have to be removed, they are removed down to this share of the limit."""
+"""If files of a cache folder have to be removed, they are removed down to this share of the limit."""
 
 PATIENCE_S = 10.0
-"""Seconds to wait for another command that looks through the place."""
+"""Seconds to wait for another command that looks through the cache folder."""
 
 FORMAT = 1
-"""The version of the manifest, and of what is kept in a place."""
+"""The version of the manifest, and of what is kept in a cache folder."""
 
 LOCKS = "locks"
 """Inductor's folder of empty lock files, whose times change."""
@@ -304,17 +304,17 @@ FileFacts = tuple[int, int]
 
 
 def compile_cache_root() -> Path:
-    """The folder of all places."""
+    """The folder that holds all cache folders."""
     return find_cache_folder() / "compiled"
 
 
 def compile_cache_bytes() -> int:
-    """The bytes of all places, as their manifests say."""
+    """The bytes of all cache folders, as their manifests say."""
     return sum(_count_bytes(_read_manifest(manifest)) for manifest in _list_manifests())
 
 
 def compile_cache_problem() -> str:
-    """Says why no place can be used; empty if places can be used."""
+    """Says why no cache folder can be used; empty if they can be used."""
     try:
         _make_private(compile_cache_root())
     except InductorBenchError as error:
@@ -330,7 +330,7 @@ class CompileCache:
     _lock: int
 
     def close(self) -> None:
-        """Writes the manifest and makes room, if no other command uses the place. Raises nothing."""
+        """Writes the manifest and makes room, if no other command uses the folder. Raises nothing."""
         try:
             with contextlib.suppress(OSError, InductorBenchError):
                 if _is_locked(self._lock, fcntl.LOCK_EX):
@@ -342,13 +342,13 @@ class CompileCache:
 
 
 def open_compile_cache(place: str) -> CompileCache:
-    """Shares a place with other commands, after damaged files were removed.
+    """Shares a cache folder with other commands, after damaged files were removed.
 
     Args:
-        place: a name for a folder. It contains everything that changes the compiled code and that torch does not check.
+        place: the folder's name. It contains everything that changes the compiled code and that torch does not check.
 
     Raises:
-        InductorBenchError: the place cannot be used; the message says why.
+        InductorBenchError: the folder cannot be used; the message says why.
     """
     root = compile_cache_root()
     folder = root / place
@@ -402,7 +402,7 @@ def _is_locked(lock: int, kind: int) -> bool:
     return True
 
 
-# The manifest of a place.
+# The manifest of a cache folder.
 
 
 def _name_beside(folder: Path, suffix: str) -> Path:
@@ -416,7 +416,7 @@ def _list_manifests() -> list[Path]:
 
 
 def _read_manifest(manifest: Path) -> dict[str, FileFacts]:
-    """Returns the files of a place; none if the manifest is missing, damaged, or of another version."""
+    """Returns the files of a cache folder; none if the manifest is missing, damaged, or of another version."""
     try:
         data = read_json(manifest)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -435,10 +435,10 @@ def _count_bytes(files: Mapping[str, FileFacts]) -> int:
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of a place by their relative paths, without torch's lock files.
+    """The files of a cache folder by their relative paths, without torch's lock files.
 
     Raises:
-        InductorBenchError: a folder of the place cannot be written.
+        InductorBenchError: a folder in it cannot be written.
     """
     for path, folders, names in os.walk(folder):
         if not os.access(path, os.W_OK | os.X_OK):
@@ -483,7 +483,7 @@ def _is_whole(library: Path) -> bool:
     return sections_at > 0 and sections_at + entry_bytes * entries <= size
 
 
-# Makes room: first removes the places that were unused for longest, then files of this place.
+# Makes room: first removes the cache folders that were unused for longest, then files of this one.
 
 
 def _make_room(own: Path, files: Mapping[str, FileFacts]) -> None:
@@ -521,7 +521,7 @@ def _read_last_use(path: Path) -> float:
 
 
 def _remove_place(manifest: Path) -> bool:
-    """Removes a place, if no command uses it."""
+    """Removes a cache folder, if no command uses it."""
     folder = manifest.with_name(manifest.name.removesuffix(".files.json"))
     with contextlib.suppress(OSError):
         lock = os.open(_name_beside(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

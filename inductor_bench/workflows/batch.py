@@ -103,7 +103,7 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """A batch at the end of a turn, and its folder."""
+    """A batch at the end of a command that ran it, and its folder."""
 
     batch: Batch
     folder: BatchFolder
@@ -236,7 +236,7 @@ def _check_folder(folder: BatchFolder, request: BatchRequest) -> None:
 def _open_batch(
     folder: BatchFolder, request: BatchRequest, requests: Sequence[ModelRequest], redaction: Redaction
 ) -> Batch:
-    """Returns the batch with a row for each requested model; finished rows of an earlier turn are kept."""
+    """Returns the batch with a row for each requested model; finished rows of an earlier command are kept."""
     if not folder.exists():
         created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
@@ -276,7 +276,7 @@ def _describe_difference(earlier: ModelRequest, request: ModelRequest) -> str:
 
 
 def _check_earlier_row(model: BatchModel, folder: BatchFolder, request: BatchRequest) -> BatchModel:
-    """Returns the row of a model from an earlier turn, after a check against its RUN.
+    """Returns the row of a model from an earlier command, after a check against its RUN.
 
     Raises:
         UsageError: its search had other options.

@@ -196,7 +196,7 @@ def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
 
 
 def reset_row(model: BatchModel) -> BatchModel:
-    """Returns the row with which an unfinished model of an earlier turn begins again; it keeps
+    """Returns the row with which an unfinished model of an earlier command begins again; it keeps
     :data:`MEASURED_ALONE`."""
     return BatchModel(model.request, notes=(MEASURED_ALONE,) if MEASURED_ALONE in model.notes else ())
 
@@ -245,7 +245,9 @@ MOST_SHOWN = 4
 
 
 class BatchState:
-    """The models of one turn of a batch. ``batch`` holds the rows of ``batch.json``, with unredacted arguments.
+    """The models that one command runs of a batch.
+
+    ``batch`` holds the rows of ``batch.json``, with unredacted arguments.
 
     Args:
         batch: the batch, with a row for each model.
@@ -409,7 +411,7 @@ class BatchState:
         self._began.pop(name, None)
 
     def _reset_running(self) -> None:
-        """Marks running models as waiting, or as waiting for their search, so that the next turn starts them again."""
+        """Marks running models as waiting, or as waiting for their search: the next command starts them again."""
         if self._given:
             searched = [name for name, given in self._given.items() if given.status == UNOPTIMIZED]
             models = tuple(

@@ -469,7 +469,7 @@ class Breakdown:
         self._observe(keep_captured(captured, self._request, self._folder, self._kept_traces, early=early))
 
     def _program_turn(self) -> AbstractContextManager[object]:
-        """Returns the turn for a program that may use the device at any time."""
+        """Returns the lock to hold while the program runs: that of the device, which it may use at any time."""
         return nullcontext() if self._request.kind in COMPILED_HERE else DeviceTurn()
 
     def _measure_module(

@@ -220,7 +220,7 @@ class ProgramRunner:
         """Runs one process.
 
         Args:
-            place: the process.
+            place: the settings of the process, and its round.
             rounds: the number of rounds, for the shown line.
             other: a compiled process before it, whose steps this one's must resemble; without one, nothing is run
                 without compilation, because its end would be unknown.
@@ -301,7 +301,7 @@ def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended
     """Describes what a process measured, from the steps of its slowest rank, its report and its end.
 
     Args:
-        place: the process.
+        place: the settings of the process, and its round.
         steps: timed steps, at least one.
         report: that of the same rank.
         ended: the end of the program.

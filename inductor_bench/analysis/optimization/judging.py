@@ -66,7 +66,7 @@ class VariantTurn(NamedTuple):
 
 
 def split_into_turns(variant: TrialVariant) -> list[VariantTurn]:
-    """The turns of a variant in one process."""
+    """The turns of a variant in one process. A turn is a row of consecutive steps that all ran with the variant."""
     found: list[VariantTurn] = []
     begin = 0
     for end in range(1, len(variant.places) + 1):

@@ -162,7 +162,7 @@ def nudge_last_bit(storages: Sequence[torch.Tensor], launch: dict[str, Any], see
 
 
 def find_covered_bytes(launch: dict[str, Any], places: Sequence[int]) -> list[torch.Tensor]:
-    """Returns for each storage, as bools, which of its bytes belong to the arguments at these places."""
+    """Returns for each storage, as bools, which of its bytes belong to the arguments with these indices."""
     masks = [torch.zeros(storage["size_bytes"], dtype=torch.uint8) for storage in launch["storages"]]
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     for view in (each for place in places for each in list_tensor_views(every[place])):

@@ -248,7 +248,7 @@ def _choose_home(kernel: LoadedKernel, arena: Arena) -> str:
 
 
 def keep_only_results(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:
-    """Returns the storages of which every tensor is an argument at one of these places."""
+    """Returns the storages of which every tensor is an argument with one of these indices."""
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     inside = {view["storage"] for place in arguments for view in list_tensor_views(every[place])}
     others = {
@@ -264,7 +264,7 @@ def keep_only_results(launch: Mapping[str, Any], arguments: Sequence[int]) -> li
 
 
 def find_result_places(launch: Mapping[str, Any], roles: BufferRoles) -> list[int]:
-    """The places of the arguments that hold results."""
+    """The indices of the arguments that hold results."""
     return [place for place in launch.get("mutated") or () if place not in roles.scratch]
 
 
@@ -360,7 +360,7 @@ def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
 
 
 def _name_owner(launch: Mapping[str, Any], storage: int) -> str:
-    """Returns the place of the first argument that lies in a storage."""
+    """Returns the index of the first argument that lies in a storage."""
     every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
     places = (
         place for place, item in enumerate(every) for view in list_tensor_views(item) if view["storage"] == storage

@@ -75,7 +75,7 @@ class AlternatingSteps(ABC, Generic[Found]):
         """Does nothing: the first step is not measured."""
 
     def note_pattern(self) -> None:
-        """Does nothing: the steps settle as any others."""
+        """Does nothing: these steps settle like all other steps."""
 
     def leave_child(self) -> None:
         """Does nothing: no thread is lost in a forked child."""

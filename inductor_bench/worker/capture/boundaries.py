@@ -351,7 +351,7 @@ class Pattern:
 
 
 def _find_first(keys: Sequence[Key], first_seen: Mapping[Key, int]) -> int:
-    """Returns the place of the call at which the program began to repeat these calls."""
+    """Returns the index of the call at which the program began to repeat these calls."""
     ages = [first_seen.get(key, REMEMBERED) for key in keys]
     return min(range(len(keys)), key=lambda place: ages[place:] + ages[:place])
 

@@ -175,7 +175,7 @@ class Rounding:
     Args:
         run: runs the graph.
         own: what the graph read and returned.
-        alike: the places of values whose sizes can be compared: gradients for the same outputs.
+        alike: the indices of values whose sizes can be compared: gradients for the same outputs.
     """
 
     def __init__(self, run: Run, own: Sequence[Any], alike: Collection[int] = ()) -> None:
@@ -186,7 +186,7 @@ class Rounding:
         """Whether rounding alone makes a difference as large as that of the tensor.
 
         Args:
-            place: the place of the tensor.
+            place: the index of the tensor.
             difference: its relative difference; of whole numbers the share that differs.
             whole: whether it holds whole numbers, such as masks and indices, which may flip where values are close.
         """
@@ -284,7 +284,7 @@ def find_worst_tensor(
     rounding: Rounding,
     tolerances: Callable[[torch.dtype], float] = find_tolerance,
 ) -> tuple[ComparedOutputs, int]:
-    """Returns the worst tensor, by its difference relative to its tolerance, and its place.
+    """Returns the worst tensor, by its difference relative to its tolerance, and its index.
 
     Args:
         path: the path of the graph.

@@ -52,7 +52,7 @@ class StepCoordinator:
 
 
 class Leader(StepCoordinator):
-    """The plan of a process that others follow."""
+    """The plan of a process that other processes follow."""
 
     lead = LEAD
 

@@ -98,9 +98,10 @@ class StepMeasurement(Protocol):
 
 
 class PatternThread:
-    """The Python thread whose calls make the pattern. Calls of others come at any time, and make no step with its own.
+    """The Python thread whose calls make the pattern.
 
-    The calls of autograd's threads, which Python did not start, belong to it.
+    Calls of other threads come at any time, and make no step together with its calls. The calls of
+    autograd's threads, which Python did not start, belong to it.
     """
 
     def __init__(self) -> None:

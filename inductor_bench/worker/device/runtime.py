@@ -215,7 +215,10 @@ class AcceleratorRuntime:
 
 
 class SharedDevice:
-    """The turns of a process at its GPU. All methods do nothing if the GPU is not shared."""
+    """The GPU of this process. If processes share it, the one that holds the lock has its *turn*.
+
+    All methods do nothing if the GPU is not shared.
+    """
 
     def __init__(self) -> None:
         self._turn = DeviceTurn()

@@ -43,7 +43,7 @@ class ModuleRun:
     Args:
         call: calls the module with a list of its inputs, which it may empty.
         inputs: the inputs, which belong to this object.
-        changed: the places of the inputs that the module changes. These inputs are as they were at its first call.
+        changed: the indices of the inputs that the module changes. These inputs are as they were at its first call.
     """
 
     def __init__(self, call: Callable[[list[Any]], Any], inputs: Sequence[Any], changed: Iterable[int] = ()) -> None:
@@ -54,7 +54,7 @@ class ModuleRun:
 
     @property
     def changed(self) -> tuple[int, ...]:
-        """The places of the inputs that are restored."""
+        """The indices of the inputs that are restored."""
         return tuple(self._first)
 
     @property
@@ -140,7 +140,7 @@ class FirstCall:
         return self._copies
 
     def changed(self) -> Iterator[int]:
-        """After the call: returns the places of the inputs that it changed, and of small inputs that the program
+        """After the call: returns the indices of the inputs that it changed, and of small inputs that the program
         freed."""
         for place, (reference, copy) in enumerate(zip(self._inputs, self._copies, strict=True)):
             value = reference() if reference is not None else None

@@ -270,7 +270,7 @@ def _own_context() -> Iterator[None]:
 
 
 def list_changed_inputs(inputs: int) -> tuple[int, ...] | None:
-    """Returns the places of the inputs that the last compiled graph changes; ``None`` if torch does not say.
+    """Returns the indices of the inputs that the last compiled graph changes; ``None`` if torch does not say.
 
     (torch 2.13)
     """

@@ -430,7 +430,7 @@ def require_same(edit: KernelEdit, environment: Environment) -> None:
     """Checks that the versions and the device are those that an edit was made for.
 
     Raises:
-        UsageError: they are others.
+        UsageError: a version or the device differs.
     """
     versions = environment.versions
     pairs: list[tuple[str, str | None, str | None]] = [("torch", edit.torch, versions.torch)]

@@ -297,7 +297,7 @@ def _list_facts(found: RunKernel) -> Mapping[str, Any]:
 def find_buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[int] = ()) -> BufferRoles:
     """Returns what a kernel does with its arguments.
 
-    Without a signature that fits the launch nothing is known. ``unread`` are the places of arguments that nobody reads
+    Without a signature that fits the launch nothing is known. ``unread`` are the indices of arguments that nobody reads
     after the kernel.
     """
     pointers = read_pointers(kernel)
@@ -374,7 +374,7 @@ def _find_passed_arguments(text: str, kernel: str) -> list[tuple[int, list[str]]
 
 
 def find_unread_places(text: str, kernel: str) -> frozenset[int]:
-    """Returns the places of the arguments that nothing in the module uses after any call of the kernel: its scratch
+    """Returns the indices of the arguments that nothing in the module uses after any call of the kernel: its scratch
     memory."""
     lines, found = text.splitlines(), list[set[int]]()
     for number, variables in _find_passed_arguments(text, kernel):

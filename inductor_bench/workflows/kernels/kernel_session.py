@@ -320,7 +320,7 @@ class KernelSession:
         return number in self.measuring and self.measuring[number].alive
 
     def _start_measuring(self, number: int) -> WorkerSession:
-        """Starts a worker that takes turns at the device with the others."""
+        """Starts a worker. Only one worker at a time uses the device."""
         folder = self.pool.folder.absolute()
         variables = {TURN: str(folder / "device-turn"), LAUNCH_GAP: str(folder / "launch-gap.json")}
         if number:  # the first worker is asked about the machine meanwhile

@@ -136,8 +136,8 @@ def _find_user_name() -> str:
         return f"uid_{os.getuid()}"
 
 
-# The place of a program's compiled code. Its name contains everything that the code depends on and that torch does not
-# check.
+# The cache folder of a program's compiled code. Its name contains everything that the code depends on and that torch
+# does not check.
 
 
 DECIDING = (
@@ -166,7 +166,7 @@ LOOK_S = 60.0
 def share_compile_cache(
     request: BreakdownRequest, python: str, work: Path, progress: Progress
 ) -> Iterator[Path | None]:
-    """Returns, in the block, the folder with what earlier breakdowns compiled in this place.
+    """Returns, in the block, the cache folder with what earlier breakdowns compiled.
 
     ``None`` if no program runs, if everything is to be compiled, or if the folder cannot be used; a note then says why.
 
@@ -191,7 +191,7 @@ def share_compile_cache(
 
 
 def choose_cache_place(python: str, work: Path, variables: Mapping[str, str]) -> str:
-    """Returns the name of the place for an interpreter on this machine; empty if the interpreter has no torch."""
+    """Returns the name of the cache folder for an interpreter on this machine; empty if it has no torch."""
     environment = list_compiling_variables(variables, warm=True)
     log = work / "torch.log"
     remove_file(log)  # a process appends to its log
@@ -226,16 +226,16 @@ def _name_system() -> str:
     return platform.platform()
 
 
-# How long it took to compile the modules that come from the place: torch says this only when it compiles.
+# How long it took to compile the modules that come from the cache folder: torch says this only when it compiles.
 
 
 KNOWN = "known"
-"""The folder, in a place, of one file for each compilation."""
+"""The folder, in a cache folder, of one file for each compilation."""
 
 
 @dataclass(frozen=True)
 class KnownCompilation:
-    """One compilation of a frame, whose modules are in the place."""
+    """One compilation of a frame, whose modules are in the cache folder."""
 
     phases: tuple[CompilePhase, ...]  # what it took
     compiled_at: str = ""  # when (ISO 8601); empty for a compilation of this run
@@ -253,11 +253,11 @@ class CompileTimes:
 def compile_times(trace: StructuredTrace, cache: Path | None) -> CompileTimes:
     """Returns what compilation took. For modules that this run did not compile, the times of an earlier run count.
 
-    What this run compiled is kept in the place for later runs.
+    What this run compiled is kept in the cache folder for later runs.
 
     Args:
         trace: the structured trace of the program.
-        cache: the place; ``None`` where everything was compiled.
+        cache: the cache folder; ``None`` if everything was compiled.
     """
     if cache is None:
         return CompileTimes(trace.compile_phases)

@@ -213,7 +213,7 @@ class ModuleMeasurement:
 
 
 class Profiling:
-    """Profiles the modules of one run. They share a device, and take turns at it.
+    """Profiles the modules of one run. They share a device: one at a time uses it.
 
     Args:
         pool: the workers.

@@ -54,7 +54,7 @@ class GraphCheck:
         """The number of gradients among them."""
 
     def _changing(self) -> list[int]:
-        """Returns the places of strided tensors that the graph changes in place, as far as torch says which.
+        """Returns the indices of strided tensors that the graph changes in place, as far as torch says which.
 
         A graph as it was captured may change parameters, too: it switches the recording of gradients off itself.
         """

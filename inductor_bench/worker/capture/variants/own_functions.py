@@ -50,7 +50,7 @@ class OwnFunction:
     """A function that one variant compiles. A call runs the compiled form, or the function if the variant failed.
 
     Args:
-        variants: the turns of the process.
+        variants: the variants of the process, and which of them is active.
         number: the variant's.
         name: the name of the function, in words.
         function: what is compiled.
@@ -143,7 +143,7 @@ def _make_calling_code(name: str, own: types.CodeType) -> types.CodeType:
 
 
 def find_functions(place: str) -> Iterator[types.FunctionType]:
-    """The functions in memory that a place names: ``FILE:LINE:NAME``, or a dotted path such as that of a module's."""
+    """The functions in memory that a text names: ``FILE:LINE:NAME``, or a dotted path such as that of a module's."""
     if ":" not in place:
         found = _find_by_path(place)
         if isinstance(found, types.FunctionType):
@@ -197,9 +197,9 @@ class OwnFunctions:
     """What one variant compiles in addition to the program's graphs.
 
     Args:
-        variants: the turns of the process.
+        variants: the variants of the process, and which of them is active.
         number: the variant's.
-        places: the places of the functions.
+        places: the functions, as :func:`find_functions` takes them.
         optimizer: the change of optimizers, if their steps are compiled.
     """
 
