@@ -49,7 +49,7 @@ class _State:
 _state = _State()
 
 
-def install() -> None:
+def install_signal_handlers() -> None:
     """Makes each of :data:`SIGNALS` interrupt the main thread, unless the signal is ignored or has a handler of its
     own."""
     _state.is_over = False
@@ -64,7 +64,7 @@ def install() -> None:
     sys.unraisablehook = _raise_again
 
 
-def end() -> None:
+def restore_signal_handlers() -> None:
     """Undoes :func:`install` at the end of the command. No dropped interruption is raised after it."""
     _state.is_over = True
     with _state.sending:

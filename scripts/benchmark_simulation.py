@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
 from inductor_bench.analysis.simulation.fitting import TimedCalls, compute_saving, fit
 from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S, compute_replay_gap_s
-from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
+from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, build_profiled_queue
 from inductor_bench.analysis.simulation.queue import (
     BOUNDARY,
     WAIT,
@@ -463,7 +463,7 @@ def read_queue(path: Path) -> ProfiledQueue:
     found = find_works(trace, MARKERS, {}, on_host=False)
     if found is None:
         raise RuntimeError("the profile holds no whole step")
-    queue = queue_of(trace, found, MARKERS)
+    queue = build_profiled_queue(trace, found, MARKERS)
     _NAMES[id(queue)] = [trace.trace.device_events[work.event].name for work in queue.works]
     return queue
 

@@ -41,7 +41,7 @@ from .comparison_pairs import (
     compute_kernel_effect_s,
     compute_kernel_error_s,
     compute_part_error_s,
-    judge,
+    judge_difference,
 )
 from .comparison_sides import (
     Side,
@@ -100,7 +100,7 @@ def describe_kernel_change(match: Match, setting: Setting) -> KernelChange:
     cause = max(seconds, key=lambda name: (abs(seconds[name]), name != UNCHANGED))
     kernels = (*match.a, *match.b)
     error_s = math.hypot(compute_kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
-    low, high, verdict = judge(a_s, b_s, error_s, compute_kernel_effect_s(match.a or match.b))
+    low, high, verdict = judge_difference(a_s, b_s, error_s, compute_kernel_effect_s(match.a or match.b))
     if cause == UNCHANGED and verdict != SAME and not setting.explains_equal_kernels:
         verdict = UNDECIDED  # the difference comes from the clock or noise, not from the program
     if cause in COUNTED and not setting.shows_each_step(kernel.calls for kernel in kernels):
@@ -319,7 +319,7 @@ def _make_kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) ->
         delta = sum(change.seconds[cause] for change in rows)
         own = math.hypot(*((change.high_s - change.low_s) / 2 for change in rows))
         error = math.hypot(own, limits.setting.noise.relative * max(a_s, a_s + delta))
-        low, high, verdict = judge(a_s, a_s + delta, error, limits.least_s)
+        low, high, verdict = judge_difference(a_s, a_s + delta, error, limits.least_s)
         detail = _describe_surroundings(limits.setting) if cause == UNCHANGED else ""
         if cause == UNCHANGED and verdict != SAME and not limits.setting.explains_equal_kernels:
             verdict = UNDECIDED
@@ -412,7 +412,7 @@ def _make_part(
     a, b = fmean(a_s), fmean(b_s)
     if label == OTHERS:  # one side may list what the other side sums up
         error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)
-    low, high, verdict = judge(a, b, error_s, limits.least_s)
+    low, high, verdict = judge_difference(a, b, error_s, limits.least_s)
     return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
 
 

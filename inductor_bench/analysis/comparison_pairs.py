@@ -564,7 +564,7 @@ def compute_part_error_s(
     return math.hypot(own, relative * longer, INTERRUPTION * noise.relative * step_s)
 
 
-def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[float, float, str]:
+def judge_difference(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[float, float, str]:
     """Returns the interval of a difference, and the verdict on B.
 
     Args:

@@ -37,7 +37,7 @@ from .comparison_pairs import (
     compute_step_effect_s,
     compute_step_error_s,
     estimate_noise,
-    judge,
+    judge_difference,
     keep_kernels_of_both,
     make_noise_of_whole_difference,
     pair_graphs,
@@ -245,7 +245,7 @@ def _describe_step_change(a: Side, b: Side, noise: Noise) -> StepChange:
     error = noise.relative * max(a.step_s, b.step_s)
     if not noise.measured:
         error = math.hypot(error, compute_step_error_s(a), compute_step_error_s(b))
-    low, high, verdict = judge(a.step_s, b.step_s, error, compute_step_effect_s(a.step_s))
+    low, high, verdict = judge_difference(a.step_s, b.step_s, error, compute_step_effect_s(a.step_s))
     currency = STEP if a.in_step else ITERATION
     return StepChange(
         a.step_s, b.step_s, b.step_s - a.step_s, low, high, verdict, currency, noise.relative, noise.source

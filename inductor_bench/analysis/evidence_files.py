@@ -15,7 +15,7 @@ from ..records.evidence import ModuleEvidence
 from ..records.traced import Activity, Iteration, OperatorCall, ProgramTrace, Trace
 from ..source.module_reader import read_module
 from ..store.folder import RunFolder
-from ..store.run_files import load_details, load_layers, load_module, load_source_lines
+from ..store.run_files import load_layers, load_module, load_module_details, load_source_lines
 from ..trace.attribution import attribute_activities
 from ..trace.iterations import split_iterations
 from ..trace.program_trace import Markers, read_program_trace
@@ -23,7 +23,7 @@ from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.rows import read_trace
 from .call_work import find_parts
 from .kernel_aggregation import find_steady_iterations
-from .simulation.profiled_queue import ProfiledQueue, queue_of
+from .simulation.profiled_queue import ProfiledQueue, build_profiled_queue
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class EvidenceFiles:
     def details(self, module: ModuleEvidence) -> Details:
         """Returns what the process that measured a module found. If there is no file, every field has its default."""
         return self.once(
-            f"details of {module.slug}", module.measurement, lambda: load_details(self._folder, module.slug)
+            f"details of {module.slug}", module.measurement, lambda: load_module_details(self._folder, module.slug)
         )
 
     def source_lines(self, slug: str) -> Mapping[str, Sequence[SourceLine]]:
@@ -136,13 +136,13 @@ class EvidenceFiles:
                 "it may be of another program, or may have been recorded without device activities",
                 "bad-trace",
             )
-        _check_fit(activities, source, module)
+        _check_trace_is_of_module(activities, source, module)
         steady = find_steady_iterations(activities, len(iterations))
         lines, layers = self.source_lines(module.slug), self.layers(module.slug)
         return AttributedModule(module, source, details, lines, trace, iterations, steady, activities, layers)
 
 
-def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: ModuleEvidence) -> None:
+def _check_trace_is_of_module(activities: Sequence[Activity], source: ModuleSource, module: ModuleEvidence) -> None:
     method = module.measurement.method if module.measurement is not None else ""
     if method != "trace":
         # Without any activity of the module, the trace only holds the harness's own arithmetic.
@@ -201,6 +201,8 @@ def read_traced_steps(
 
     def read() -> TracedSteps:
         found = find_works(trace, markers, graphs, on_host=on_host)
-        return TracedSteps(trace, found, None if found is None or on_host else queue_of(trace, found, markers))
+        return TracedSteps(
+            trace, found, None if found is None or on_host else build_profiled_queue(trace, found, markers)
+        )
 
     return once(f"steps of {place}", (version, graphs, on_host), read)

@@ -56,7 +56,7 @@ class Pause(NamedTuple):
     following: int
 
 
-def divide(spans: Sequence[Span], start_s: float, end_s: float) -> tuple[list[float], list[Pause]]:
+def divide_time(spans: Sequence[Span], start_s: float, end_s: float) -> tuple[list[float], list[Pause]]:
     """The seconds that each span gets between ``start_s`` and ``end_s``, and the pauses.
 
     A moment belongs to the covering span with the smallest priority; among equal priorities, to the span that began
@@ -184,12 +184,12 @@ class _Sums:
     replays: set[int] = field(default_factory=set)
 
 
-def account(steps: Steps) -> Ledger:
+def make_ledger(steps: Steps) -> Ledger:
     """The ledger of the steps: parts whose times add up to ``step_time_s``, the longest first."""
     window = steps.window
     intervals = [Span(work.start_s, work.end_s, _PRIORITIES.get(work.kind, 0)) for work in steps.works]
     start, end = window.bounds[0], window.bounds[-1]
-    given, pauses = divide(intervals, start, end)
+    given, pauses = divide_time(intervals, start, end)
     parts, profiled_s = list(_list_working_parts(steps, given)), window.step_time_s
     cut_s = 0.0
     if steps.on_host:
@@ -563,7 +563,7 @@ def _make_interval(work: Work, steps: Steps, start_s: float, end_s: float) -> In
 
 def _make_host_lane(steps: Steps, works: Sequence[Work], start_s: float, end_s: float) -> Iterator[Interval]:
     spans = [Span(work.start_s, work.end_s, 0) for work in works]
-    pauses = divide(spans, start_s, end_s)[1]
+    pauses = divide_time(spans, start_s, end_s)[1]
     found = [
         _make_interval(work, steps, start_s, end_s) for work in works if work.end_s > start_s and work.start_s < end_s
     ]

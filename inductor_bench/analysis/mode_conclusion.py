@@ -113,7 +113,7 @@ def compute_geometric_interval(values: Sequence[float], confidence: float, noise
     return LogInterval(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
 
 
-def decide(interval: LogInterval, effect: float = EFFECT) -> str:
+def decide_step_verdict(interval: LogInterval, effect: float = EFFECT) -> str:
     """``faster``, ``slower``, ``same`` or ``undecided``, from the interval of the ratio of a step to another's.
 
     ``faster`` and ``slower`` need an interval that excludes 1 and a mean difference of at least ``effect``. ``same``
@@ -209,7 +209,7 @@ def _compute_ratio(row: ModeRow, other: ModeRow | None) -> StepRatio | None:
     interval = compute_geometric_interval(ratios, DECIDING, _compute_noise(row, other) * math.sqrt(2))
     if interval is None:
         return None
-    verdict = "same" if has_same_code(row, other) else decide(interval)
+    verdict = "same" if has_same_code(row, other) else decide_step_verdict(interval)
     return StepRatio(interval.mean, interval.low, interval.high, len(ratios), verdict)
 
 

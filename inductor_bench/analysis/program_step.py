@@ -36,11 +36,11 @@ from .findings.finding import plural
 from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layer_times import DividedSteps, GraphLayers, KernelWork, StepLayers, find_direction, sum_times_by_layer
-from .ledger import GraphName, Ledger, Span, Steps, account, divide, make_timeline, sum_step_kernels
+from .ledger import GraphName, Ledger, Span, Steps, divide_time, make_ledger, make_timeline, sum_step_kernels
 from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
-from .statistics import Level, level_at
+from .statistics import Level, find_level
 from .step_costs import find_pace_setter
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
@@ -82,7 +82,7 @@ class RepeatedCalls(NamedTuple):
     repetitions: int
 
 
-def fold(graphs: Sequence[int]) -> list[RepeatedCalls]:
+def split_into_repetitions(graphs: Sequence[int]) -> list[RepeatedCalls]:
     """Divides the calls of one step into stretches: at each place begins the repetition that covers most calls.
 
     Args:
@@ -112,7 +112,7 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
     """The stretches of the profiled steps; none if no calls repeat in a step, or the steps differ in them."""
     window = steps.window
     by_step = [_list_calls_between(steps.calls, *bounds) for bounds in pairwise(window.marks)]
-    folds = [fold([call.graph for call in calls]) for calls in by_step]
+    folds = [split_into_repetitions([call.graph for call in calls]) for calls in by_step]
     units = {tuple(one.unit for one in folded) for folded in folds}
     if len(units) != 1 or not any(one.repetitions > 1 for one in folds[0]) or len(folds[0]) > MOST_STRETCHES:
         return
@@ -153,7 +153,7 @@ def _find_span(works: Iterable[Work]) -> tuple[float, float] | None:
     if not spans:
         return None
     start, end = min(span.start_s for span in spans), max(span.end_s for span in spans)
-    return end - start, math.fsum(divide(spans, start, end)[0])
+    return end - start, math.fsum(divide_time(spans, start, end)[0])
 
 
 # Makes the record of the step.
@@ -208,7 +208,7 @@ def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGrap
 def describe_process(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> DescribedProcess:
     """The step of a process, with a ledger if its profile can be read."""
     seen = observed.steps
-    level = level_at(seen.step_times_s, seen.steps_before_profile) if seen.step_times_s else Level(0, 0, 0.0)
+    level = find_level(seen.step_times_s, seen.steps_before_profile) if seen.step_times_s else Level(0, 0, 0.0)
     steps = RankSteps(
         *(seen.rank, seen.pid, seen.device, seen.step_times_s, level.time_s),
         level=(level.begin, level.end),
@@ -260,7 +260,7 @@ def _add_ledger(
         on_host=on_host,
         host=list_host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
     )
-    ledger = account(described)
+    ledger = make_ledger(described)
     tied = None if on_host else compute_tied_share(found)
     notes += _list_doubts(ledger, steps.step_time_s, tied)
     if found.window.step_count == 1 and not on_host:
@@ -338,7 +338,7 @@ def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     """Returns the steps at a faster level if the steps around the profile were few and slower than profiled ones."""
     if steps.step_time_s <= SLOWER_THAN_PROFILED * found.window.step_time_s:
         return steps
-    level = level_at(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
+    level = find_level(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
     if level.time_s >= steps.step_time_s:
         return steps
     return replace(steps, step_time_s=level.time_s, level=(level.begin, level.end))

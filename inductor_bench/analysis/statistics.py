@@ -287,7 +287,7 @@ class Level:
     time_s: float  # the median of its steps; their mean if the steps are of two kinds, or very different
 
 
-def level_at(times: Sequence[float], place: int, least_s: float = 0.0) -> Level:
+def find_level(times: Sequence[float], place: int, least_s: float = 0.0) -> Level:
     """The level of step times that a step lies in.
 
     Args:

@@ -101,7 +101,7 @@ def _put_first(value: Any, others: Sequence[Any] | Mapping[str, Any]) -> tuple[A
     return tuple(dict.fromkeys([value, *others]))
 
 
-def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str, dict[str, Any]]:
+def make_variant_source(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str, dict[str, Any]]:
     """The source text and the ``RECORDED["cpp"]`` of a configuration.
 
     Raises:
@@ -205,7 +205,7 @@ MOST_COMBINATIONS = 20_000
 _REACH = {"NUM_STAGES": 2}  # two steps: three stages may be faster than one even if two are slower
 
 
-def neighbours(config: Config, ladders: Ladders) -> list[Config]:
+def list_neighbours(config: Config, ladders: Ladders) -> list[Config]:
     """Returns the configurations that are one step of Inductor's coordinate descent away from ``config``."""
     found = []
     for key, values in _add_config_values(config, ladders).items():
@@ -314,7 +314,7 @@ class TritonVariants:
 
     def neighbours(self, config: Config) -> list[Config]:
         """The configurations one step of Inductor's coordinate descent away."""
-        return [one for one in neighbours(config, self.ladders) if is_sound(one, self.fixed_elements)]
+        return [one for one in list_neighbours(config, self.ladders) if is_sound(one, self.fixed_elements)]
 
     def nearest_first(self, config: Config) -> Iterator[Config]:
         """The configurations that Inductor lists, then all other sound configurations, the nearest first."""
@@ -465,7 +465,7 @@ class CppVariants(CpuSpace):
     no_variants_reason: str = "nothing of this C++ kernel can be varied on this machine"
 
     def change(self, config: Config) -> VariantChange:
-        source, cpp = vary(self.source, self.cpp, config)
+        source, cpp = make_variant_source(self.source, self.cpp, config)
         return VariantChange(source=source, cpp=cpp)
 
     def compile_request(self, config: Config) -> Numbered[None]:

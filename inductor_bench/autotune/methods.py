@@ -300,7 +300,7 @@ class RaceResult:
     verdict: str
 
 
-def race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generator[Order, Times, RaceResult]:
+def run_race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generator[Order, Times, RaceResult]:
     """Runs a race of ``count`` candidates.
 
     Args:

@@ -37,7 +37,7 @@ class Slot:
 
 
 @dataclass
-class Lane:
+class PipelineKernel:
     """One kernel in the pipeline: its tuner, its search and its jobs."""
 
     tuner: Tuner  # its tuner
@@ -96,7 +96,7 @@ class Pipeline:
     ) -> None:
         self._method, self._compile_pool, self._left_s, self._report = method, compile_pool, left_s, report
         self._slots = [Slot(worker) for worker in workers]
-        self._lanes = {name: Lane(tuner) for name, tuner in tuners.items()}
+        self._lanes = {name: PipelineKernel(tuner) for name, tuner in tuners.items()}
         self._unfinished = dict(self._lanes)
         self._finished: list[tuple[Hashable, TuningOutcome]] = []
         self._pools: dict[str, CompilePool] = {}

@@ -33,7 +33,7 @@ from .methods import (
     RacePlan,
     RaceResult,
     Variants,
-    race,
+    run_race,
 )
 from .tuning_workers import (
     BUDGET_SPENT,
@@ -298,7 +298,7 @@ class Tuner:
 
     def _race(self, entrants: list[Candidate], plan: RacePlan) -> Waiting[tuple[list[Candidate], RaceResult]]:
         """Runs a race of these candidates, the first of which is its default; returns them and the result."""
-        running_race = race(len(entrants), plan=plan)
+        running_race = run_race(len(entrants), plan=plan)
         order = next(running_race)
         while True:
             times = yield from self.timing.sample([entrants[place] for place in order], self.state)

@@ -119,10 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        interruption.install()
+        interruption.install_signal_handlers()
         return _run(given)
     finally:
-        interruption.end()
+        interruption.restore_signal_handlers()
         _discard_output()
 
 

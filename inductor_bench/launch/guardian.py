@@ -51,7 +51,7 @@ def end_family(mark: str) -> None:
         quiet_scans = 0 if family or starting else quiet_scans + 1
         kill = time.monotonic() - begin_s > GRACE_S
         for process in family if kill else family - signalled:
-            send(process[0], signal.SIGKILL if kill else signal.SIGTERM)
+            send_signal(process[0], signal.SIGKILL if kill else signal.SIGTERM)
         signalled |= family
         time.sleep(BETWEEN_S)
 
@@ -83,7 +83,7 @@ def find_marked(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Pr
             continue
         process = pid, began
         children.setdefault(parent, []).append(process)
-        environment = read(pid, "environ")
+        environment = read_process_file(pid, "environ")
         entries = environment.split(b"\0")
         if process in known or any(mark.encode() in entry for entry in entries if entry.startswith(NAME)):
             family.add(process)
@@ -98,7 +98,7 @@ def find_marked(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Pr
 
 def read_status(pid: int) -> tuple[int, str]:
     """Returns the parent of a process and its start time; 0 and an empty text if the process has ended."""
-    fields = read(pid, "stat").rpartition(b")")[2].split()  # the name before it may hold anything
+    fields = read_process_file(pid, "stat").rpartition(b")")[2].split()  # the name before it may hold anything
     if len(fields) < 20 or fields[0] in b"ZX":
         return 0, ""
     return int(fields[1]), fields[19].decode()
@@ -110,12 +110,12 @@ def is_starting(pid: int) -> bool:
     A zombie and a thread of the kernel have no program.
     """
     try:
-        return bool(os.readlink(f"/proc/{pid}/exe")) and not read(pid, "cmdline")
+        return bool(os.readlink(f"/proc/{pid}/exe")) and not read_process_file(pid, "cmdline")
     except OSError:
         return False
 
 
-def read(pid: int, name: str) -> bytes:
+def read_process_file(pid: int, name: str) -> bytes:
     """Returns the file ``name`` of a process in ``/proc``; empty if it is gone, or this user may not read it."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as stream:
@@ -124,7 +124,7 @@ def read(pid: int, name: str) -> bytes:
         return b""
 
 
-def send(pid: int, number: signal.Signals) -> None:
+def send_signal(pid: int, number: signal.Signals) -> None:
     """Sends a signal to a process; to its whole group if it leads one, because members may lack the mark."""
     try:
         (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)

@@ -293,7 +293,7 @@ class RunningProcess:
         try:
             if self._child.poll() is None:
                 self._note_family()
-                guardian.send(self._child.pid, signal.SIGTERM)
+                guardian.send_signal(self._child.pid, signal.SIGTERM)
                 self.wait(GRACE_S)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -58,7 +58,7 @@ class NodeJob:
 
     def put(self, piece: Piece) -> None:
         """Stores a piece of an existing RUN, before the job that extends the RUN starts."""
-        write_piece(self._scratch / "run", piece)
+        append_to_files(self._scratch / "run", piece)
 
     def begin(self, order: Order, program: Mapping[str, bytes], gpu: bool) -> str:
         """Starts the job. Returns the name of its device, ``HOST:GPU`` or ``HOST:cpu``.
@@ -195,7 +195,7 @@ def _split_into_parts(path: Path) -> Iterator[bytes]:
         yield from iter(lambda: stream.read(PIECE_BYTES), b"")
 
 
-def write_piece(folder: Path, piece: Piece) -> None:
+def append_to_files(folder: Path, piece: Piece) -> None:
     """Appends the parts of a piece to the files of a folder.
 
     Raises:
@@ -343,7 +343,7 @@ class Cluster:
         arriving, run = Path(job.arriving), Path(job.run)
         shutil.rmtree(arriving, ignore_errors=True)
         while piece := (yield actor.piece.remote()):
-            write_piece(arriving, piece)
+            append_to_files(arriving, piece)
         remove_run(RunFolder(run))
         if arriving.is_dir():
             shutil.copytree(arriving, run, dirs_exist_ok=True)

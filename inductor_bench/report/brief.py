@@ -131,7 +131,7 @@ def _shorten_texts(column: Column, texts: Sequence[str]) -> Sequence[str]:
 def _render_notes(row: Row, places: Sequence[int]) -> Iterator[str]:
     for note in (note for place in places for note in row.cells[place].notes if note.on & ShownIn.BRIEF):
         text = names.clean(note.text)
-        yield f"{NOTE}{text if note.whole else names.end(text, WIDTH)}"
+        yield f"{NOTE}{text if note.whole else names.cut_end(text, WIDTH)}"
 
 
 def _render_facts(block: Facts) -> Iterator[str]:

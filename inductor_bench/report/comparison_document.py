@@ -68,7 +68,7 @@ from .document import (
 )
 from .formats import View, make_formats, write_csv
 from .run.run_tables import write_source_file
-from .waterfall import Fall, plot_waterfall
+from .waterfall import TimeChange, plot_waterfall
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60
@@ -166,9 +166,9 @@ def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
         cut_on=ShownIn.TERMINAL,
         rest=_make_part_row(comparison, others, 0.0),
     )
-    falls = [Fall(name_part(part), part.delta_s, part.verdict in TONES) for part in large]
+    falls = [TimeChange(name_part(part), part.delta_s, part.verdict in TONES) for part in large]
     if small:
-        falls.append(Fall(others.label, others.delta_s, False))
+        falls.append(TimeChange(others.label, others.delta_s, False))
     picture = plot_waterfall((f"A: the {step.currency}", step.a_s), falls, (f"B: the {step.currency}", step.b_s))
     return (
         *picture,
@@ -268,7 +268,7 @@ def _name_kernel(change: KernelChange) -> str:
 
 
 def _group(sides: Sequence[KernelSide]) -> str:
-    return names.plain(sides[0].name) if len(sides) == 1 else f"{len(sides)} kernels" if sides else ""
+    return names.strip_kernel_name(sides[0].name) if len(sides) == 1 else f"{len(sides)} kernels" if sides else ""
 
 
 def _shorten_pairs(texts: Sequence[str], width: int) -> list[str]:
@@ -277,10 +277,10 @@ def _shorten_pairs(texts: Sequence[str], width: int) -> list[str]:
 
 def _shorten_pair(text: str, width: int) -> str:
     first, arrow, second = text.partition(" → ")
-    if names.cells(text) <= width or not arrow:
-        return names.short(text, width)
+    if names.count_columns(text) <= width or not arrow:
+        return names.shorten(text, width)
     room = max(8, (width - 3) // 2)
-    return f"{names.short(first, room)} → {names.short(second, room)}"
+    return f"{names.shorten(first, room)} → {names.shorten(second, room)}"
 
 
 def _format_calls(change: KernelChange) -> str:
@@ -293,7 +293,7 @@ def _list_detail_lines(change: KernelChange) -> list[str]:
     lines = [names.clean(change.detail)] if change.detail else []
     for side, kernels in (("A", change.a), ("B", change.b)):
         if len(kernels) > 1:
-            lines.append(f"{side}: " + ", ".join(names.short(one.name, NAME_WIDTH) for one in kernels[:MOST_GROUPED]))
+            lines.append(f"{side}: " + ", ".join(names.shorten(one.name, NAME_WIDTH) for one in kernels[:MOST_GROUPED]))
     return lines
 
 

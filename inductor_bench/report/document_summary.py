@@ -164,7 +164,7 @@ def make_brief_data(
 
 
 def _shorten_summary(summary: Summary) -> Summary:
-    kernels = (replace(one, origin=names.end(one.origin, MOST_WORDS)) for one in summary.kernels)
+    kernels = (replace(one, origin=names.cut_end(one.origin, MOST_WORDS)) for one in summary.kernels)
     findings = (
         replace(one, kernels=one.kernels[:MOST_NAMED], changes=tuple(dict.fromkeys(one.changes)))
         for one in summary.findings

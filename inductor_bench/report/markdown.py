@@ -120,9 +120,11 @@ def _render_table(table: Table) -> Iterator[str]:
 def shorten_texts(column: Column, cells: Sequence[Cell]) -> Sequence[str]:
     """The texts of a column, cut to the longest that paper shows."""
     texts = [names.clean(cell.text) for cell in cells]
-    if not column.most or all(names.cells(text) <= column.most for text in texts):
+    if not column.most or all(names.count_columns(text) <= column.most for text in texts):
         return texts
-    return column.shorten(texts, column.most) if column.shorten else [names.end(text, column.most) for text in texts]
+    return (
+        column.shorten(texts, column.most) if column.shorten else [names.cut_end(text, column.most) for text in texts]
+    )
 
 
 def _render_cell(row: Row, place: int, text: str) -> str:

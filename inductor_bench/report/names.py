@@ -45,44 +45,44 @@ def _make_printable(character: str) -> str:
     return "?" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else character
 
 
-def cells(text: str) -> int:
+def count_columns(text: str) -> int:
     """Returns the width of ``text`` in terminal columns: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def end(text: str, width: int) -> str:
+def cut_end(text: str, width: int) -> str:
     """Cuts ``text`` at its end to at most ``width`` columns."""
-    if cells(text) <= width:
+    if count_columns(text) <= width:
         return text
     kept = text[: max(0, width - 1)]
-    while kept and cells(kept) > width - 1:
+    while kept and count_columns(kept) > width - 1:
         kept = kept[:-1]
     return kept + ELLIPSIS[: max(0, width)]
 
 
 def cut_middle(text: str, width: int) -> str:
     """Cuts ``text`` in the middle to at most ``width`` columns, because both ends of a kernel's name identify it."""
-    if cells(text) <= width:
+    if count_columns(text) <= width:
         return text
     if width <= 2:
-        return end(text, width)
+        return cut_end(text, width)
     tail = (width - 1) // 2
     back = text[len(text) - tail :]
-    while cells(back) > tail:
+    while count_columns(back) > tail:
         back = back[1:]
-    front = end(text, width - cells(back))
+    front = cut_end(text, width - count_columns(back))
     return front + back
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """Pads ``text`` with spaces to ``width`` columns; ``right`` aligns it right."""
-    fill = " " * max(0, width - cells(text))
+    fill = " " * max(0, width - count_columns(text))
     return fill + text if right else text + fill
 
 
-def plain(name: str) -> str:
+def strip_kernel_name(name: str) -> str:
     """Removes the compiler's additions from a kernel's name: return type, templates, parameters, namespaces, tiles."""
     if len(name) > MOST_CHARACTERS:
         name = name[: MOST_CHARACTERS // 2] + ELLIPSIS + name[-MOST_CHARACTERS // 2 :]
@@ -102,15 +102,15 @@ def plain(name: str) -> str:
     return "::".join(spaces if len(spaces) <= 3 else [spaces[0], spaces[-1]]) or text
 
 
-def short(name: str, width: int) -> str:
+def shorten(name: str, width: int) -> str:
     """Shortens a kernel's name to at most ``width`` columns.
 
     The short name of a generated kernel keeps the kind, the last operators and the number, so that a reader finds the
     kernel in the module. Any other name keeps both ends.
     """
-    text = plain(name)
+    text = strip_kernel_name(name)
     generated = _GENERATED.fullmatch(text)
-    if cells(text) <= width or generated is None:
+    if count_columns(text) <= width or generated is None:
         return cut_middle(text, width)
     kind, rest = generated.group(1).split("fused")[0], generated.group(2)
     room = width - len(kind) - 1
@@ -125,19 +125,19 @@ def short(name: str, width: int) -> str:
     return f"{kind}{ELLIPSIS}{tail}"
 
 
-def label(text: str, width: int) -> str:
+def shorten_label(text: str, width: int) -> str:
     """Shortens a graph's label to at most ``width`` columns.
 
     The method ``forward`` goes first, because nearly every module has one. Then the name of the function is cut in the
     middle, because the rank before it and the role after it distinguish the graphs of one function. The end goes last.
     """
     text = clean(text)
-    if cells(text) <= width:
+    if count_columns(text) <= width:
         return text
     match = _GRAPH.fullmatch(_FORWARD_METHOD.sub("", text, count=1))
     rank, function, role = match.groups() if match else ("", text, "")
-    room = max(_NARROWEST_FUNCTION, width - cells(rank + role))
-    return end(rank + cut_middle(function, room) + role, width)
+    room = max(_NARROWEST_FUNCTION, width - count_columns(rank + role))
+    return cut_end(rank + cut_middle(function, room) + role, width)
 
 
 def _name_functor(text: str) -> str:
@@ -161,7 +161,7 @@ def _find_outside_brackets(text: str) -> str:
     return "".join(kept)
 
 
-def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] = short) -> dict[str, str]:
+def make_names_unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] = shorten) -> dict[str, str]:
     """Makes unique short forms of the names of kernels, or of other names.
 
     Args:
@@ -176,7 +176,7 @@ def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] 
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     for name in dict.fromkeys(names):
-        candidates = (shorten(name, width), cut_middle(plain(name), width))
+        candidates = (shorten(name, width), cut_middle(strip_kernel_name(name), width))
         chosen = next((text for text in candidates if text and text not in taken), None)
         while chosen is None or chosen in taken:
             chosen = _add_number(name, width, numbers, shorten)
@@ -187,13 +187,13 @@ def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] 
 
 def shorten_uniquely(texts: Sequence[str], width: int) -> list[str]:
     """The unique short forms of the names of kernels, in their order; see :func:`unique`."""
-    found = unique(texts, width)
+    found = make_names_unique(texts, width)
     return [found[text] for text in texts]
 
 
 def make_labels_unique(texts: Sequence[str], width: int) -> list[str]:
     """The unique short forms of the labels of graphs, in their order."""
-    found = unique(texts, width, label)
+    found = make_names_unique(texts, width, shorten_label)
     return [found[text] for text in texts]
 
 
@@ -243,7 +243,7 @@ def _compute_distance(line: SourceLine) -> int:
     return 2 if line.is_installed and _TORCH.search(line.file.replace("\\", "/")) else int(line.is_installed)
 
 
-def place(kernel: Kernel, files: Mapping[str, str]) -> str:
+def describe_source_place(kernel: Kernel, files: Mapping[str, str]) -> str:
     """Returns the source line of a kernel, ``model.py:41 stem (+2 lines)``, or an empty string.
 
     A function called ``forward`` is not named, because nearly all lines of a model are in one.
@@ -264,9 +264,9 @@ def place(kernel: Kernel, files: Mapping[str, str]) -> str:
     )
 
 
-def source(kernel: Kernel, files: Mapping[str, str]) -> str:
+def describe_source_line(kernel: Kernel, files: Mapping[str, str]) -> str:
     """Returns the source line of a kernel with its code, ``model.py:41 stem: x = self.conv(x)``, or an empty string."""
-    line, where = find_main_line(kernel), place(kernel, files)
+    line, where = find_main_line(kernel), describe_source_place(kernel, files)
     code = clean(line.code) if line is not None else ""
     return f"{where}: {code}" if code else where
 

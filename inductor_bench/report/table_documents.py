@@ -335,7 +335,7 @@ def _make_listing_document(tables: Sequence[QueryTable], folder: Path | None) ->
 
 
 def _align_at_end(texts: Sequence[str], width: int) -> Sequence[str]:
-    return [names.end(text, width) for text in texts]
+    return [names.cut_end(text, width) for text in texts]
 
 
 def make_answer_table(answer: Answer) -> Document:

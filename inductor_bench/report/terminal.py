@@ -131,13 +131,13 @@ def _render_head(document: Document, width: int) -> Iterator[Line]:
     left, about = names.clean(document.title), [names.clean(line) for line in document.about if line]
     if not left:
         return
-    room = width - names.cells(left) - names.cells("".join(about))
+    room = width - names.count_columns(left) - names.count_columns("".join(about))
     if len(about) == 1 and room >= 2:
         yield [Word(left, "title"), Word(" " * room), Word(about[0], "dim")]
     else:
-        yield [Word(names.end(left, width), "title")]
+        yield [Word(names.cut_end(left, width), "title")]
         for line in about:
-            yield from wrapped(line, width, "", "dim")
+            yield from wrap_text(line, width, "", "dim")
     if document.blocks:
         yield []
 
@@ -145,7 +145,7 @@ def _render_head(document: Document, width: int) -> Iterator[Line]:
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def wrapped(text: str, width: int, indent: str = "", style: str = "") -> Iterator[Line]:
+def wrap_text(text: str, width: int, indent: str = "", style: str = "") -> Iterator[Line]:
     """Yields ``text`` wrapped to ``width`` columns, with ``indent`` before each line."""
     for line in textwrap.wrap(text, width - len(indent), break_on_hyphens=False):
         yield [Word(indent + line, style)]
@@ -161,7 +161,7 @@ def _choose_style(tone: str) -> str:
 
 
 def _render_sentence(block: Sentence, width: int) -> Iterator[Line]:
-    return wrapped(names.clean(block.text), width, "", _choose_style(block.tone))
+    return wrap_text(names.clean(block.text), width, "", _choose_style(block.tone))
 
 
 def _render_items(block: Items, width: int) -> Iterator[Line]:
@@ -175,16 +175,16 @@ def _render_item(item: Item, width: int) -> Iterator[Line]:
     for index, line in enumerate(textwrap.wrap(names.clean(item.numbered), width - 4, break_on_hyphens=False)):
         yield [Word("  - " if index == 0 else "    ", style), Word(line)]
     if item.hint:
-        yield from wrapped(f"Hint: {names.clean(item.hint)}", width, "    ")
+        yield from wrap_text(f"Hint: {names.clean(item.hint)}", width, "    ")
     if item.place:
         yield [Word(f"    Log:  {names.clean(item.place)}")]
     for line in [line for line in item.log.splitlines() if line.strip()][-MOST_LOG_LINES:]:
         indent = " " * min(len(line) - len(line.lstrip()), 12)
-        yield [Word(names.end(f"    | {indent}{names.clean(line)}", width), "dim")]
+        yield [Word(names.cut_end(f"    | {indent}{names.clean(line)}", width), "dim")]
 
 
 def _render_facts(block: Facts, width: int) -> Iterator[Line]:
-    label = max(LABEL, 2 + max(names.cells(names.clean(row[0])) for row in block.rows))
+    label = max(LABEL, 2 + max(names.count_columns(names.clean(row[0])) for row in block.rows))
     for name, text, *tone in block.rows:
         first = names.clean(name)
         for part in text.splitlines():
@@ -200,11 +200,11 @@ def _render_commands(block: Commands, width: int) -> Iterator[Line]:
         for line in command.splitlines():
             yield [Word(names.pad(label, LABEL), "title"), Word(line if line.isprintable() else names.clean(line))]
             label = ""
-        yield from wrapped(names.clean(why), width, " " * LABEL, "dim")
+        yield from wrap_text(names.clean(why), width, " " * LABEL, "dim")
 
 
 def _fold(block: Fold, width: int) -> Iterator[Line]:
-    yield [Word(names.end(names.clean(block.title), width), "title")]
+    yield [Word(names.cut_end(names.clean(block.title), width), "title")]
     for inner in keep_shown_blocks(block.blocks, ShownIn.TERMINAL):
         yield from render_block(inner, width)
 
@@ -213,11 +213,11 @@ def _render_section(block: Section, width: int) -> Iterator[Line]:
     title, note = names.clean(block.title), names.clean(block.note)
     title = title if " " in title else names.cut_middle(title, width)  # the name of a kernel
     if not block.quiet:
-        beside = f"   {note}" if note and names.cells(title) + names.cells(note) + 3 <= width else ""
-        *lines, last = list(wrapped(title, width, "", block.tone or "title")) or [[]]
+        beside = f"   {note}" if note and names.count_columns(title) + names.count_columns(note) + 3 <= width else ""
+        *lines, last = list(wrap_text(title, width, "", block.tone or "title")) or [[]]
         yield from (*lines, [*last, Word(beside, "dim")])
         note = "" if beside else note
-    yield from wrapped(note, width, "", "dim")
+    yield from wrap_text(note, width, "", "dim")
     for place, inner in enumerate(keep_shown_blocks(block.blocks, ShownIn.TERMINAL)):
         if place and isinstance(inner, Fold):
             yield []
@@ -248,7 +248,7 @@ def draw_bar_with_words(stretches: Iterable[Stretch], room: int) -> Line:
             f" {draw_bar_in_eighths(one.share, BAR)}",
         )
         gap = 1 if line else 0
-        left = room - gap - names.cells(text)
+        left = room - gap - names.count_columns(text)
         if left < 0:
             return _cut_short(line, room)
         bar = bar if len(bar) <= left else ""
@@ -280,7 +280,7 @@ def _render_bar(block: Bar, width: int) -> Iterator[Line]:
 
 
 def _render_timeline(block: TimelineChart, width: int) -> Iterator[Line]:
-    label = min(14, max(names.cells(names.clean(name)) for name, _ in block.lanes) + 1) if block.lanes else 0
+    label = min(14, max(names.count_columns(names.clean(name)) for name, _ in block.lanes) + 1) if block.lanes else 0
     room = width - label
     for name, stretches in block.lanes:
         line = [Word(names.pad(names.cut_middle(names.clean(name), label - 1), label), "dim")]
@@ -292,9 +292,9 @@ def _render_timeline(block: TimelineChart, width: int) -> Iterator[Line]:
         yield line
     if block.ticks:
         first, last = block.ticks[0][1], block.ticks[-1][1]
-        yield [Word(" " * label + first + names.pad(last, room - names.cells(first), right=True), "dim")]
+        yield [Word(" " * label + first + names.pad(last, room - names.count_columns(first), right=True), "dim")]
     legend = "  ".join(names.clean(text) for _, text in block.legend)
-    yield from wrapped(legend, width, "", "dim")
+    yield from wrap_text(legend, width, "", "dim")
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def _render_table(table: Table, width: int) -> Iterator[Line]:
             yield from _render_row(row, columns, number, gap, key, _choose_style(tone))
             yield from _render_notes_of_row(table, row, start or 4, width)
     if left:
-        yield from wrapped(names.clean(f"and {left:,} more {table.more}"), width, "", "dim")
+        yield from wrap_text(names.clean(f"and {left:,} more {table.more}"), width, "", "dim")
 
 
 def _render_title(column: Column) -> str:
@@ -338,7 +338,7 @@ def _render_title(column: Column) -> str:
 
 def fill_gap(cells: Iterable[tuple[str, _Fitted]], gap: int) -> str:
     """Joins texts, each padded to its column."""
-    padded = (names.pad(names.end(text, one.width), one.width, right=one.column.right) for text, one in cells)
+    padded = (names.pad(names.cut_end(text, one.width), one.width, right=one.column.right) for text, one in cells)
     return (" " * gap).join(padded)
 
 
@@ -354,7 +354,7 @@ def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tup
     wanted, least = {}, {}
     for place in places:
         column = table.columns[place]
-        longest = max(map(names.cells, (_render_title(column), *texts[place])))
+        longest = max(map(names.count_columns, (_render_title(column), *texts[place])))
         wanted[place] = MOST_BAR if place in bars else longest
         least[place] = LEAST_BAR if place in bars else min(longest, column.least or longest)
     roomy = sum(wanted.values()) + 2 * (len(places) - 1 + key) + key <= width
@@ -371,7 +371,9 @@ def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tup
         wanted[widest] -= 1
         over -= 1
     return gap, [
-        _Fitted(table.columns[place], place, wanted[place], _cut(table.columns[place], texts[place], wanted[place]))
+        _Fitted(
+            table.columns[place], place, wanted[place], _fit_texts(table.columns[place], texts[place], wanted[place])
+        )
         for place in places
     ]
 
@@ -381,8 +383,8 @@ def _is_parts(bar: Bar | None) -> bool:
     return bar is not None and all(one.left is None for one in bar.stretches)
 
 
-def _cut(column: Column, texts: Sequence[str], width: int) -> Sequence[str]:
-    if column.wraps or all(names.cells(text) <= width for text in texts):
+def _fit_texts(column: Column, texts: Sequence[str], width: int) -> Sequence[str]:
+    if column.wraps or all(names.count_columns(text) <= width for text in texts):
         return texts
     if column.shorten is not None:
         return column.shorten(texts, width)
@@ -399,7 +401,7 @@ def _render_row(row: Row, columns: Sequence[_Fitted], number: int, gap: int, key
             line = [sign, Word(" " * gap)]
         for one, part in zip(columns, parts, strict=True):
             found: Line = part or []
-            fill = Word(" " * max(0, one.width - sum(names.cells(word.text) for word in found)))
+            fill = Word(" " * max(0, one.width - sum(names.count_columns(word.text) for word in found)))
             line += [fill, *found] if one.column.right else [*found, fill]
             line.append(Word(" " * gap))
         yield _strip_line(line)
@@ -417,7 +419,7 @@ def _render_cell(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line
         return [draw_bar_with_words(cell.bar.stretches, one.width)]
     style = _choose_style(cell.tone) or style
     text = one.texts[number]
-    if one.column.wraps and names.cells(text) > one.width:
+    if one.column.wraps and names.count_columns(text) > one.width:
         return [[Word(line, style)] for line in textwrap.wrap(text, one.width, break_on_hyphens=False)]
     return [[Word(text, style)]]
 
@@ -427,15 +429,15 @@ def _render_notes_of_row(table: Table, row: Row, indent: int, width: int) -> Ite
     for note in (note for cell in cells for note in cell.notes if note.on & ShownIn.TERMINAL):
         text, style = names.clean(note.text), _choose_style(note.tone)
         if note.whole:
-            yield from wrapped(text, width, " " * indent, style)
+            yield from wrap_text(text, width, " " * indent, style)
         else:
-            yield [Word(names.end(" " * indent + text, width), style)]
+            yield [Word(names.cut_end(" " * indent + text, width), style)]
 
 
 def _render_records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
     """Each row as a block of lines, if a table is too wide."""
     places = [place for place, column in enumerate(table.columns) if column.on & ShownIn.TERMINAL]
-    widest = max(names.cells(_render_title(table.columns[place])) for place in places)
+    widest = max(names.count_columns(_render_title(table.columns[place])) for place in places)
     for number, row in enumerate(rows, 1):
         yield [Word(f"row {number}", "title")]
         for place in places:
@@ -450,11 +452,13 @@ def _render_side_by_side(block: Beside, width: int) -> Iterator[Line]:
     places = [n for n, column in enumerate(first.columns) if column.on & ShownIn.TERMINAL and n != first.main]
     found = [{row.cells[table.main].text: row.cells for row in table.rows} for _, table in block.tables]
     every = dict.fromkeys(name for rows in found for name in rows)
-    label = min(MOST_LABEL, max(names.cells(names.clean(text)) for text in (first.columns[first.main].title, *every)))
+    label = min(
+        MOST_LABEL, max(names.count_columns(names.clean(text)) for text in (first.columns[first.main].title, *every))
+    )
     titles = {place: _render_title(first.columns[place]) for place in places}
     sizes = {
         place: max(
-            names.cells(text)
+            names.count_columns(text)
             for text in (titles[place], *(cells[place].text for rows in found for cells in rows.values()))
         )
         for place in places
@@ -467,7 +471,7 @@ def _render_side_by_side(block: Beside, width: int) -> Iterator[Line]:
     def weight(name: str) -> float:
         return sum(rows[name][places[0]].value or 0.0 for _, rows in shown if name in rows)
 
-    heads = names.unique((title for title, _ in shown), group, names.label).values()
+    heads = names.make_names_unique((title for title, _ in shown), group, names.shorten_label).values()
     head = "".join("  " + names.pad(text, group, right=True) for text in heads)
     yield [Word(names.pad(first.columns[first.main].title, label) + head, "dim")]
     below = " ".join(names.pad(titles[place], sizes[place], right=True) for place in places)
@@ -485,7 +489,7 @@ def _render_side_by_side(block: Beside, width: int) -> Iterator[Line]:
             line += "  " + names.pad(joined, group, right=True)
         yield [Word(line.rstrip())]
     if len(shown) < len(block.tables):
-        yield from wrapped(f"{len(shown)} of {len(block.tables)} {block.more}", width, "", "dim")
+        yield from wrap_text(f"{len(shown)} of {len(block.tables)} {block.more}", width, "", "dim")
 
 
 _RENDERERS: Mapping[type[Block], Callable[[Any, int], Iterator[Line]]] = {

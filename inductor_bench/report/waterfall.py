@@ -16,7 +16,7 @@ AROUND = 0.25
 """The room before the shortest time, as a share of the difference between the longest and the shortest."""
 
 
-class Fall(NamedTuple):
+class TimeChange(NamedTuple):
     """A change of a time: its seconds (negative for a saving), and whether it is known not to be chance."""
 
     label: str
@@ -24,7 +24,7 @@ class Fall(NamedTuple):
     is_sure: bool = True
 
 
-def plot_waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tuple[str, float]) -> Iterator[Block]:
+def plot_waterfall(before: tuple[str, float], falls: Sequence[TimeChange], after: tuple[str, float]) -> Iterator[Block]:
     """A row for the time before, for each change and for the time after, for a page; nothing without changes.
 
     Args:
@@ -36,7 +36,7 @@ def plot_waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tupl
     if not falls or before[1] <= 0:
         return
     if abs(rest_s) >= 0.001 * before[1]:
-        falls = [*falls, Fall("everything else", rest_s, False)]
+        falls = [*falls, TimeChange("everything else", rest_s, False)]
     reached = [*accumulate((fall.delta_s for fall in falls), initial=before[1]), after[1]]
     low, high = min(reached), max(reached)
     begin_s = max(0.0, low - AROUND * (high - low))

@@ -58,7 +58,7 @@ from . import codec
 from .codec import LARGEST, SMALLEST
 from .files import read_bytes, read_json
 from .folder import BatchFolder
-from .program_folders import search_in
+from .program_folders import load_search
 
 # Converts the compared figures of a record to costs per step of the program.
 
@@ -290,7 +290,7 @@ def _list_given_values(struct: Any) -> dict[str, Any]:
 def _search(run: Path) -> Optimization | None:
     """The search of a RUN without its processes; ``None`` without one, or if it cannot be read."""
     with contextlib.suppress(InductorBenchError):  # the figures of the model count without its search
-        found = search_in(run)
+        found = load_search(run)
         return replace(found, trials=()) if found is not None else None
     return None
 

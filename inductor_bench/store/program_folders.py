@@ -160,7 +160,7 @@ class OptimizationFolder(ProgramFolder[Optimization]):
             return None
 
 
-def search_in(run: Path) -> Optimization | None:
+def load_search(run: Path) -> Optimization | None:
     """The search of a RUN; ``None`` without one.
 
     Raises:

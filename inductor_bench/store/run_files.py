@@ -55,13 +55,13 @@ def validate_module(module: ModuleRecord) -> ModuleRecord:
     return module
 
 
-def save_details(folder: RunFolder, slug: str, details: Details) -> None:
+def save_module_details(folder: RunFolder, slug: str, details: Details) -> None:
     """Stores the results of the process that measured a module."""
     write_json(folder.traces / f"{slug}.details.json", codec.encode_sparse(details))
 
 
-def load_details(folder: RunFolder, slug: str) -> Details:
-    """The results that :func:`save_details` stored; every field has its default if there is no file.
+def load_module_details(folder: RunFolder, slug: str) -> Details:
+    """The results that :func:`save_module_details` stored; every field has its default if there is no file.
 
     Raises:
         InductorBenchError: the file is damaged or cannot be read.

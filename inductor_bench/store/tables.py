@@ -50,7 +50,7 @@ def write_parquet(tables: Sequence[QueryTable], folder: Path) -> bool:
     return True
 
 
-def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
+def query_tables(tables: Sequence[QueryTable], sql: str) -> Answer:
     """Runs a query over the tables, and returns the answer. It runs on a copy in memory and cannot open files.
 
     Raises:

@@ -471,7 +471,7 @@ SYNCHRONIZATIONS = frozenset(
 )
 
 
-class About(NamedTuple):
+class EventFacts(NamedTuple):
     """The facts that equal events share."""
 
     kind: str  # host, device, runtime, annotation or frame
@@ -506,9 +506,9 @@ class Classifier:
         self._kinds = kinds
         self._markers = markers
         self._kept: dict[Any, Any] = {}
-        self._known: dict[Any, About] = {}
+        self._known: dict[Any, EventFacts] = {}
 
-    def __call__(self, event: Event) -> About:
+    def __call__(self, event: Event) -> EventFacts:
         kind, held = self._kinds[event.cat], event.args
         key: tuple[Any, ...] = (event.name, event.cat, event.pid, event.tid)
         if kind == HOST:
@@ -522,17 +522,17 @@ class Classifier:
             known = self._known[key] = self._describe(kind, event)
         return known
 
-    def _describe(self, kind: str, event: Event) -> About:
+    def _describe(self, kind: str, event: Event) -> EventFacts:
         name = self._keep(event.name)
         if kind == DEVICE:
             where = (DEVICE_KINDS[event.cat], *_read_device_and_stream(event))
-            return About(kind, name, where, self._device_details(event.args))
+            return EventFacts(kind, name, where, self._device_details(event.args))
         place: tuple[Any, ...] = (self._keep(f"{event.pid}/{event.tid}"),)
         if kind == HOST:
-            return About(kind, name, place, self._host_details(event.args))
+            return EventFacts(kind, name, place, self._host_details(event.args))
         if kind == ANNOTATION and name.startswith(self._markers):
-            return About(HOST, name, place, (None,) * 6)
-        return About(kind, name, place)
+            return EventFacts(HOST, name, place, (None,) * 6)
+        return EventFacts(kind, name, place)
 
     def _keep(self, value: Any) -> Any:
         """Returns the first of equal values."""

@@ -266,7 +266,7 @@ def _split_calls(calls: Sequence[_OuterCall], trace: Trace, expected: int | None
     tokens = [numbers.setdefault(call.name, len(numbers)) for call in calls]
     marked = [call.compiled for call in calls]
     if trace.synchronizations:
-        segments = _cut(calls, trace.synchronizations)
+        segments = _split_at_synchronizations(calls, trace.synchronizations)
         starts = [False] * len(calls)
         for start, _ in segments:
             starts[start] = True
@@ -309,7 +309,7 @@ def _choose_phase(calls: Sequence[_OuterCall], found: Repetition) -> int:
     return max(shifts, key=pause)
 
 
-def _cut(calls: Sequence[_OuterCall], synchronizations: Sequence[float]) -> list[tuple[int, int]]:
+def _split_at_synchronizations(calls: Sequence[_OuterCall], synchronizations: Sequence[float]) -> list[tuple[int, int]]:
     """Returns the ranges of calls between consecutive synchronisations, without empty ranges."""
     segments: list[tuple[int, int]] = []
     last = -1
@@ -368,7 +368,7 @@ def _split_at_anchors(tokens: list[int], marked: list[bool], expected: int) -> l
 
 def _span_all(calls: Sequence[_OuterCall], trace: Trace) -> tuple[int, int]:
     if trace.synchronizations and any(call.works for call in calls):
-        working = _working(calls, _cut(calls, trace.synchronizations))
+        working = _working(calls, _split_at_synchronizations(calls, trace.synchronizations))
         return _trim(calls, working[0][0], working[-1][1])
     return _trim(calls, 0, len(calls))
 

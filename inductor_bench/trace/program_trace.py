@@ -359,7 +359,7 @@ _RESOLUTION_S = 0.5e-9
 """The shortest gap in seconds. A trace counts whole nanoseconds, so a shorter gap is only a rounding error."""
 
 
-def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def merge_intervals(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Returns the union of ``(start, end)`` pairs as disjoint pairs in order; drops pairs that end before they
     start."""
     merged: list[tuple[float, float]] = []
@@ -374,7 +374,7 @@ def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 def compute_union_length(intervals: Iterable[tuple[float, float]]) -> float:
     """Computes the total time that the intervals cover; overlapping parts count once."""
-    return math.fsum(end - start for start, end in merge(intervals))
+    return math.fsum(end - start for start, end in merge_intervals(intervals))
 
 
 def list_spans(events: Iterable[DeviceEvent]) -> list[tuple[float, float]]:
@@ -400,7 +400,7 @@ def find_gaps_between(intervals: Iterable[tuple[float, float]]) -> Gaps:
 
 
 def _find_pauses(intervals: Iterable[tuple[float, float]]) -> Iterator[float]:
-    busy = merge(intervals)
+    busy = merge_intervals(intervals)
     for (_, end), (start, _) in itertools.pairwise(busy):
         if start - end > _RESOLUTION_S:
             yield start - end

@@ -17,9 +17,9 @@ from .events import (
     HOST,
     RUNTIME,
     SYNCHRONIZATIONS,
-    About,
     Classifier,
     EventArguments,
+    EventFacts,
     EventReader,
     Fields,
     Kinds,
@@ -59,7 +59,7 @@ class Rows:
     """The events of one kind as columns; times in nanoseconds."""
 
     def __init__(self) -> None:
-        self.abouts: list[About] = []
+        self.abouts: list[EventFacts] = []
         self.starts = array("q")
         self.durations = array("q")
         self.externals = array("q")
@@ -67,7 +67,7 @@ class Rows:
         self.sequences = array("q")
         self.forward_threads = array("q")
 
-    def add(self, about: About, start: int, duration: int, arguments: EventArguments) -> None:
+    def add(self, about: EventFacts, start: int, duration: int, arguments: EventArguments) -> None:
         self.abouts.append(about)
         self.starts.append(start)
         self.durations.append(duration)

@@ -490,7 +490,7 @@ def _quiet_fake_tensors() -> Iterator[None]:
 # Surveys the machine and library calls: the environment, the FLOPs and bytes of operators, and the measured peaks.
 
 
-def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineFacts:
+def survey_machine(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineFacts:
     """Surveys the machine.
 
     Args:

@@ -40,7 +40,7 @@ from ..store.redaction import Redaction
 from ..version import __version__
 from .batch_state import BatchState, make_plain_request
 from .kernels.retuning import has_retunes_left, is_without_proof
-from .model_list import merge, read_list, select
+from .model_list import merge_batch_options, read_list, select_requests
 from .optimizing.batch_search import check_search, is_step_searchable, is_without_search
 from .progress import Progress
 
@@ -123,7 +123,11 @@ def plan_batch(request: BatchRequest) -> tuple[ModelRequest, ...]:
     if request.search is not None:
         check_search(request, request.search)
     requests = read_list(request.source, request.bare)
-    return tuple(merge(select(requests, request.filters, request.excludes, request.shard), request.overrides))
+    return tuple(
+        merge_batch_options(
+            select_requests(requests, request.filters, request.excludes, request.shard), request.overrides
+        )
+    )
 
 
 def find_secrets(request: BatchRequest, requests: Sequence[ModelRequest]) -> Redaction:

@@ -107,13 +107,13 @@ def make_job(
     )
 
 
-def finish(model: BatchModel, ended: JobEnded, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
+def finish_row(model: BatchModel, ended: JobEnded, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
     """Returns the row of a model after its job has ended, and its RUN, if there is one."""
     try:
         run: Run | None = folder.run(model.request.name).load()
     except InductorBenchError:
         run = None
-    status, failure = judge(run, ended.result)
+    status, failure = judge_model(run, ended.result)
     if status == FAILED and run is not None and run.retunes:
         status = PARTIAL  # tunings begin only after all modules are measured
     return replace(model, status=status, failure=failure, time_s=round(ended.result.time_s, 1)), run
@@ -147,7 +147,7 @@ def list_breakdown_words(model: BatchModel) -> tuple[str, ...]:
     return list_option_words(replace(model.request, batch_size=batch_size, timeout_s=None))
 
 
-def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
+def judge_model(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
     """Returns the status of a model after its process has ended, and its first failure."""
     failures = run.failures if run is not None else ()
     stopped = next((failure for failure in failures if failure.kind == "interrupted"), None)
@@ -355,7 +355,7 @@ class BatchState:
         if self._given[event.name].status == UNOPTIMIZED:
             self._end_search(event)
             return
-        model, run = finish(self._row(event.name), event, self._folder)
+        model, run = finish_row(self._row(event.name), event, self._folder)
         timed_shared = event.shared and self._given[event.name].status != MEASURED
         self._forget(event.name)
         self._times.append(event.result.time_s)

@@ -34,7 +34,7 @@ from ..store.redaction import Redaction
 from ..store.run_files import unpack_run
 from .breakdown import run_breakdown
 from .modules.compile_environment import COLD, PLACES, SETTINGS
-from .modules.targets import find, is_command
+from .modules.targets import find_path_kind, is_command
 from .progress import Progress
 
 # Opens what ``compare`` is given: RUN folders, zipped RUNs, and the texts of their kernels.
@@ -76,7 +76,7 @@ def check_run(path: Path) -> None:
     Raises:
         UsageError: nothing is there, it cannot be looked up, or it is a Python file.
     """
-    if not find(path):
+    if not find_path_kind(path):
         raise UsageError(
             f"there is no {path}",
             "give two RUN folders, two zipped RUNs or two batches; `breakdown` writes RUNs",

@@ -24,7 +24,7 @@ from ..records.request_fields import (
     list_options_by_field,
 )
 from ..store.folder import BATCH
-from .modules.targets import find
+from .modules.targets import find_path_kind
 
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode, Node
@@ -65,7 +65,7 @@ class Complaints:
         raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint, "bad-list")
 
 
-def merge(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
+def merge_batch_options(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
     """Returns the requests with the options of the whole batch, as far as they fit their targets."""
     return [replace(request, **_keep_fitting_options(options, request.target)) for request in requests]
 
@@ -340,7 +340,7 @@ def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]
     return tuple(_add_names(requests))
 
 
-def select(
+def select_requests(
     requests: Sequence[ModelRequest], filters: Sequence[str], excludes: Sequence[str], shard: tuple[int, int] | None
 ) -> tuple[ModelRequest, ...]:
     """The requests that match any filter and no exclusion; of these, every n-th if a shard is given.
@@ -383,8 +383,8 @@ def _is_selected(request: ModelRequest, patterns: Iterable[str]) -> bool:
 
 
 def _read_text(path: Path) -> str:
-    if find(path) == "folder":
-        if find(path / BATCH) == "file":
+    if find_path_kind(path) == "folder":
+        if find_path_kind(path / BATCH) == "file":
             raise UsageError(f"{path} is a batch, not a list", f"show it: inductor-bench report {path}", "wrong-target")
         inside = sorted(file for end in (".txt", *YAML) for file in path.glob(f"*{end}"))
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
@@ -436,7 +436,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
         target.rpartition(":") if not target.endswith(".py") and FILE.search(target) else (target, "", "")
     )
     if file.endswith(".py"):
-        path = next((path for path in (folder / file, Path(file)) if find(path) == "file"), None)
+        path = next((path for path in (folder / file, Path(file)) if find_path_kind(path) == "file"), None)
         if path is None:
             raise UsageError(f"{file} does not exist", name="bad-list")
         return f"{path.resolve()}{colon}{function}"

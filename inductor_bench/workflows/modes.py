@@ -35,7 +35,7 @@ from ..store.lock import hold_lock
 from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..version import __version__
-from .model_list import YAML, merge, read_list
+from .model_list import YAML, merge_batch_options, read_list
 from .modules.module_measurements import take_survey
 from .modules.program_run import find_python
 from .modules.targets import is_command, make_folder_title, make_title, resolve_target
@@ -358,7 +358,7 @@ def run_list(request: ModesRequest, progress: Progress) -> ModesByModel:
         StoppedInFolder: the user stopped it; it holds what was measured before, and so do the folders.
     """
     program, _ = request.program, _list_rows(request)  # a wrong row is refused before the first model
-    requests = merge(read_list(Path(program.target)), _own_options(program))
+    requests = merge_batch_options(read_list(Path(program.target)), _own_options(program))
     _make_folder(choose_folder(program), {Path(model.name).parts[0] for model in requests})
     found: list[ModelModes] = []
     try:

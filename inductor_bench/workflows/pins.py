@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..analysis.findings.finding import plural
-from ..autotune.kernel_variants import fix_threads, vary
+from ..autotune.kernel_variants import fix_threads, make_variant_source
 from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
 from ..devices.table import find_device
@@ -205,7 +205,7 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | Non
     if retune.category.is_library:
         return _make_library_pin(retune, recorded), None
     if recorded.get("cpp"):
-        source, changed = vary(read_source(text), recorded["cpp"], tuning.best_config)
+        source, changed = make_variant_source(read_source(text), recorded["cpp"], tuning.best_config)
         source = fix_threads(remove_profiler_marks(source), tuning.best_config["threads"])
         return CppPin(retune.kernel_id, retune.name, tuning.best_config, source, changed.get("options") or {}), None
     key = find_kernel_key(text)

@@ -18,7 +18,7 @@ from ..report.run.run_document import write_report
 from ..store.digest import pause_garbage_collection, read_digest
 from ..store.files import refuse_link
 from ..store.folder import BATCH, RECORD, BatchFolder, RunFolder
-from ..store.tables import ask
+from ..store.tables import query_tables
 from .batch_state import read_view
 
 # Opens the tables of a batch or of a single run for queries.
@@ -38,7 +38,7 @@ class Tables:
             UsageError: DuckDB refuses the query.
             InductorBenchError: DuckDB is not installed.
         """
-        return ask(self.tables, sql)
+        return query_tables(self.tables, sql)
 
 
 def open_tables(path: Path, sql: str = "") -> Tables:

@@ -294,10 +294,10 @@ class ProgramRunner:
         if other is not None and slowest.source != other.source:
             message = f"its steps are found by {slowest.source}, the steps of the others by {other.source}"
             return _make_failed_row("other-steps", message, hint)
-        return describe(place, slowest, _find_report(slowest, reports), ended)
+        return describe_process(place, slowest, _find_report(slowest, reports), ended)
 
 
-def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
+def describe_process(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
     """Describes what a process measured, from the steps of its slowest rank, its report and its end.
 
     Args:

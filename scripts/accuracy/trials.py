@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from inductor_bench.autotune.kernel_variants import triton_variants
-from inductor_bench.autotune.methods import FINAL, RaceResult, race
+from inductor_bench.autotune.methods import FINAL, RaceResult, run_race
 from inductor_bench.autotune.tuning_workers import CompileJob, CompilePool
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.launch.worker import WorkerSession, default_python
@@ -46,9 +46,9 @@ def keep_timer(path: Path) -> tuple[LoadedKernel, Any]:
     return kernel, kernel.make_timer(kernel.make_arguments())
 
 
-def run_race(timer: Any, binds: Sequence[Callable[[Any], Any]]) -> RaceResult:
+def time_race(timer: Any, binds: Sequence[Callable[[Any], Any]]) -> RaceResult:
     calls = [timer.bind(bind) for bind in binds]
-    conversation = race(len(calls), plan=FINAL)
+    conversation = run_race(len(calls), plan=FINAL)
     order = next(conversation)
     while True:
         try:
@@ -60,7 +60,7 @@ def run_race(timer: Any, binds: Sequence[Callable[[Any], Any]]) -> RaceResult:
 
 def race_itself(path: Path) -> Outcome:
     kernel, timer = keep_timer(path)
-    result = run_race(timer, [kernel.bind, kernel.bind])
+    result = time_race(timer, [kernel.bind, kernel.bind])
     ratio = result.runners[1].ratio
     return {"verdict": result.verdict, "ratio": ratio.median if ratio else None}
 
@@ -68,7 +68,7 @@ def race_itself(path: Path) -> Outcome:
 def race_gap(path: Path, time_s: float) -> Outcome:
     """A spin that is faster by the gap against one that is not; the timer is that of a kernel with such a time."""
     slow, fast, true_ratio = spins_apart(time_s)
-    result = run_race(keep_timer(path)[1], [lambda _: spin(slow), lambda _: spin(fast)])
+    result = time_race(keep_timer(path)[1], [lambda _: spin(slow), lambda _: spin(fast)])
     ratio = result.runners[1].ratio
     return {
         "time_s": time_s,

@@ -27,7 +27,7 @@ from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store import codec
 from inductor_bench.store.caches import PEAKS_FORMAT, make_peaks_key
 from inductor_bench.store.folder import BatchFolder, RunFolder
-from inductor_bench.store.run_files import save_code, save_details
+from inductor_bench.store.run_files import save_code, save_module_details
 
 SECRET = "what only the victim knows 7c1f2ab9"
 ENVIRONMENT = Environment(Versions("3.12.3", "2.13.0"), "Linux", Host("a CPU", 2, 2))
@@ -104,7 +104,7 @@ def _make_run(folder: Path, name: str, run: Callable[[Sequence[str], Path], int]
     (record,) = made.load().modules
     text = (folder / f"{name}.py").read_text()
     launches = read_static_launches(text, read_module(text))
-    save_details(made, record.slug, codec.decode(Details, _details(launches, made, record.slug)))
+    save_module_details(made, record.slug, codec.decode(Details, _details(launches, made, record.slug)))
     handles = read_structured_trace(folder / f"{name}.structured").codes[0]
     save_code(made, record.slug, handles)
     again = ["breakdown", name, "--no-plots"]

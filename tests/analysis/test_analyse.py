@@ -26,7 +26,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Capture, Run
 from inductor_bench.store.codec import FORMAT, decode
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.run_files import load_evidence, save_details, save_evidence
+from inductor_bench.store.run_files import load_evidence, save_evidence, save_module_details
 from inductor_bench.version import __version__
 from inductor_bench.workflows.modules.keep_evidence import add_profile, draw_step, keep_captured
 from inductor_bench.workflows.modules.module_measurements import ProfiledModule
@@ -90,7 +90,7 @@ def recorded(tmp_path: Path) -> tuple[RunFolder, Evidence]:
     for number, module in enumerate(evidence.modules):
         trace = folder.traces / f"{module.slug}.trace.json.gz"
         trace.write_bytes((data / f"{number}.trace.json.gz").read_bytes())
-        save_details(folder, module.slug, Details((2e-3,), iterations=1))
+        save_module_details(folder, module.slug, Details((2e-3,), iterations=1))
         profiled = add_profile(module, ProfiledModule("-p", "", trace, None), folder)
         evidence = evidence.with_module(profiled)
     save_evidence(folder, evidence)

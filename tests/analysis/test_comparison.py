@@ -11,7 +11,7 @@ import run_builder as build
 import step_runs as steps
 from inline import change
 
-from inductor_bench.analysis.comparison_pairs import judge
+from inductor_bench.analysis.comparison_pairs import judge_difference
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.comparison_sides import compute_text_similarity
 from inductor_bench.analysis.comparison_words import list_next_commands, list_notes, name_main_parts, write_headline
@@ -454,12 +454,14 @@ def test_doubtful_records_are_named() -> None:
     [(1.05, 0.02, "slower"), (0.95, 0.02, "faster"), (1.05, 0.06, "undecided"), (1.001, 0.002, "same")],
 )
 def test_a_verdict_needs_an_interval_and_an_effect(b_s: float, error_s: float, verdict: str) -> None:
-    assert judge(1.0, b_s, error_s, 0.01)[2] == verdict
+    assert judge_difference(1.0, b_s, error_s, 0.01)[2] == verdict
 
 
 def test_no_interval_holds_a_negative_time() -> None:
-    assert judge(1.0, 0.9, 1.2, 0.01) == (-1.0, pytest.approx(1.1), "undecided")
-    assert judge(-0.1, 0.0, 0.3, 0.01)[:2] == pytest.approx((-0.2, 0.4)), "the rest of a step may be negative"
+    assert judge_difference(1.0, 0.9, 1.2, 0.01) == (-1.0, pytest.approx(1.1), "undecided")
+    assert judge_difference(-0.1, 0.0, 0.3, 0.01)[:2] == pytest.approx((-0.2, 0.4)), (
+        "the rest of a step may be negative"
+    )
 
 
 def host(one: Run, **fields: object) -> Run:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.analysis.host_time import HostShares
-from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, make_timeline
+from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, divide_time, make_ledger, make_timeline
 from inductor_bench.analysis.program_step import _list_doubts
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import CallPlace
@@ -46,7 +46,7 @@ def ledger_of(
         on_host=on_host,
         host=host,
     )
-    ledger = account(steps)
+    ledger = make_ledger(steps)
     assert math.fsum(part.share for part in ledger.parts) == pytest.approx(1.0, abs=1e-9)
     assert math.fsum(part.time_s for part in ledger.parts) == pytest.approx(step_us / 1e6, abs=1e-15)
     assert all(part.time_s >= 0 for part in ledger.parts)
@@ -73,7 +73,7 @@ def stepped(count: int = 2) -> ProgramTraceBuilder:
 
 def test_moments_go_to_the_smallest_priority_and_the_earliest_start() -> None:
     spans = [Span(0, 10, 1), Span(2, 6, 0), Span(4, 8, 0), Span(12, 14, 2)]
-    given, pauses = divide(spans, 1, 20)
+    given, pauses = divide_time(spans, 1, 20)
     assert given == [3, 4, 2, 2]
     assert [(one.start_s, one.end_s, one.following) for one in pauses] == [(10, 12, 3), (14, 20, -1)]
 
@@ -83,7 +83,7 @@ def test_random_intervals_are_divided_without_rest() -> None:
     for _ in range(200):
         starts = [drawn.uniform(-5, 25) for _ in range(drawn.randrange(30))]
         spans = [Span(start, start + drawn.choice([0, drawn.uniform(0, 8)]), drawn.randrange(3)) for start in starts]
-        given, pauses = divide(spans, 0, 20)
+        given, pauses = divide_time(spans, 0, 20)
         assert math.fsum(given) + math.fsum(one.end_s - one.start_s for one in pauses) == pytest.approx(20)
         for one in pauses:
             middle = (one.start_s + one.end_s) / 2

@@ -15,7 +15,7 @@ from inductor_bench.analysis.mode_conclusion import (
     SHOWN,
     LogInterval,
     compute_geometric_interval,
-    decide,
+    decide_step_verdict,
     write_lines,
 )
 from inductor_bench.records.base import Failure
@@ -99,7 +99,7 @@ def test_rows_of_equal_code_whose_kernels_have_other_configs_are_not_the_same() 
     ],
 )
 def test_a_verdict_needs_an_interval_and_an_effect(interval: tuple[float, float, float], verdict: str) -> None:
-    assert decide(LogInterval(*interval)) == verdict
+    assert decide_step_verdict(LogInterval(*interval)) == verdict
 
 
 def test_the_fastest_row_wins_and_its_longer_compilation_pays() -> None:

@@ -13,8 +13,8 @@ from inductor_bench.analysis.optimization.judging import (
     compute_student_quantile,
     describe_digest_difference,
     estimate_scatter,
-    judge,
     judge_alone,
+    judge_variant,
     pair_logarithms,
     scatter_alone,
     seems_faster,
@@ -68,7 +68,7 @@ def test_steps_that_follow_each_other_are_one_sample() -> None:
 def test_a_true_gain_lies_in_its_interval(saving: float) -> None:
     hits = 0
     for seed in range(40):
-        found = judge(trials_of(DrawnProgram(seed, {"a": saving}), "a", count=4), "a")
+        found = judge_variant(trials_of(DrawnProgram(seed, {"a": saving}), "a", count=4), "a")
         assert found is not None
         hits += found.low <= saving <= found.high
         assert found.verdict in (FASTER, UNDECIDED)
@@ -76,12 +76,12 @@ def test_a_true_gain_lies_in_its_interval(saving: float) -> None:
 
 
 def test_what_makes_the_step_longer_is_slower() -> None:
-    found = judge(trials_of(DrawnProgram(0, {"a": -0.05}), "a", count=4), "a")
+    found = judge_variant(trials_of(DrawnProgram(0, {"a": -0.05}), "a", count=4), "a")
     assert found is not None and found.verdict == SLOWER and found.share < -0.04
 
 
 def test_one_process_decides_nothing() -> None:
-    found = judge(trials_of(DrawnProgram(0, {"a": 0.3}), "a", count=1), "a")
+    found = judge_variant(trials_of(DrawnProgram(0, {"a": 0.3}), "a", count=1), "a")
     assert found is not None and found.verdict == UNDECIDED and found.share == pytest.approx(0.3, abs=0.02)
 
 
@@ -94,26 +94,26 @@ def test_what_does_not_beat_the_placebo_is_no_gain() -> None:
         one if one.slug != PLACEBO else TrialVariant(PLACEBO, slow[PLACEBO], one.places) for one in disturbed.variants
     )
     trials = [honest, Trial(**{**vars(disturbed), "variants": variants})]
-    found = judge(trials, "a")
+    found = judge_variant(trials, "a")
     assert found is not None and found.verdict == UNDECIDED and found.placebo > 0.03
     assert not seems_faster(found, alternated=True)
 
 
 def test_processes_that_disagree_decide_nothing() -> None:
     faster, slower = trials_of(DrawnProgram(0, {"a": 0.1}), "a", count=1), trials_of(DrawnProgram(1, {"a": -0.1}), "a")
-    found = judge([*faster, *slower], "a")
+    found = judge_variant([*faster, *slower], "a")
     assert found is not None and found.verdict == UNDECIDED
 
 
 def test_few_steps_decide_nothing() -> None:
     program = DrawnProgram(0, {"a": 0.3}, most=5)
-    found = judge(trials_of(program, "a"), "a")
+    found = judge_variant(trials_of(program, "a"), "a")
     assert found is not None and found.samples < LEAST_PAIRS and found.verdict == UNDECIDED
 
 
 def test_a_drift_and_long_steps_do_not_hide_a_gain() -> None:
     program = DrawnProgram(3, {"a": 0.05}, drift=0.5, outliers=0.2)
-    found = judge(trials_of(program, "a", count=4), "a")
+    found = judge_variant(trials_of(program, "a", count=4), "a")
     assert found is not None and found.verdict == FASTER and found.share == pytest.approx(0.05, abs=0.02)
 
 

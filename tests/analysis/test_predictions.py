@@ -17,7 +17,7 @@ from inductor_bench.analysis.findings.finding import KernelPlace, RemovedWork
 from inductor_bench.analysis.findings.first_line import write_first_line
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import find_saving_s, list_findings
-from inductor_bench.analysis.ledger import GraphName, Steps, account
+from inductor_bench.analysis.ledger import GraphName, Steps, make_ledger
 from inductor_bench.analysis.optimization.menu import make_menu
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.analysis.simulation.fitting import SimulatedSaving
@@ -29,7 +29,7 @@ from inductor_bench.analysis.simulation.predictions import (
     add_predictions,
     compute_replay_gap_s,
 )
-from inductor_bench.analysis.simulation.profiled_queue import queue_of
+from inductor_bench.analysis.simulation.profiled_queue import build_profiled_queue
 from inductor_bench.analysis.step_costs import is_worth_faster_kernels, replay_limit_s
 from inductor_bench.records.base import Category
 from inductor_bench.records.module import ModuleRecord
@@ -74,7 +74,7 @@ def recorded(name: str) -> tuple[Run, QueuedStep]:
     step_s = median(seen["step_times_s"])
     names = {number: GraphName(f"graph-{number}", f"graph-{number}") for number in range(8)}
     optimizers = found.optimizer_calls
-    ledger = account(
+    ledger = make_ledger(
         Steps(step_s, found.window, found.works, found.calls, found.timeline, names, optimizer_calls=optimizers)
     )
     ranks = (RankSteps(None, 1, "cuda", (step_s,), step_s, ledger.busy_time_s, parts=ledger.parts),)
@@ -82,7 +82,7 @@ def recorded(name: str) -> tuple[Run, QueuedStep]:
     modules = tuple(_module(number, found.activities[number], found.window.step_count) for number in found.activities)
     host = seen.get("host_step_times_s")
     slugs = {number: f"graph-{number}" for number in range(8)}
-    queue = queue_of(trace, found, MARKERS)
+    queue = build_profiled_queue(trace, found, MARKERS)
     graph_of_call = [call.graph for call in found.calls]
     queued = QueuedStep(queue, step_s, median(host) if host else None, slugs, graph_of_call, {}, {})
     return replace(run_builder.run(name, modules, peaks=run_builder.H200), program=program), queued

@@ -20,7 +20,7 @@ from inductor_bench.analysis.evidence_files import EvidenceFiles
 from inductor_bench.analysis.kernel_aggregation import OwnTime, StepUse
 from inductor_bench.analysis.ledger import find_uses
 from inductor_bench.analysis.program_step import DescribedProgram, add_notes, describe_program
-from inductor_bench.analysis.statistics import level_at
+from inductor_bench.analysis.statistics import find_level
 from inductor_bench.records.base import Category
 from inductor_bench.records.evidence import ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
@@ -232,7 +232,7 @@ def test_settling_steps_that_take_longer_than_profiled_ones_are_left_out(tmp_pat
     modules = [FoundModule(Path(seen.graphs[0].path), gzip.decompress((decode / "0.py.gz").read_bytes()).decode())]
     late = [0.75e-3 * (1 + 0.02 * math.exp(-number / 10)) for number in range(200)]
     times = (5.7e-3, 1.5e-3, 1.2e-3, 1.1e-3, 1.1e-3, *late)
-    assert level_at(times, 1).end == 5, "else there is nothing to leave out"
+    assert find_level(times, 1).end == 5, "else there is nothing to leave out"
     trace = {"trace": str(decode / "steps.trace.json.gz"), "lines_trace": ""}
     settling = replace(seen, **trace, step_times_s=times, step_numbers=(), steps_before_profile=1)
     program = described(tmp_path, settling, modules=modules).program

@@ -19,9 +19,14 @@ from inductor_bench.analysis.simulation.fitting import (
     compute_saving,
     compute_saving_of_durations,
     fit,
-    solve,
+    solve_increasing,
 )
-from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, WORK_RANGES, ProfiledQueue, queue_of
+from inductor_bench.analysis.simulation.profiled_queue import (
+    KERNEL_RANGES,
+    WORK_RANGES,
+    ProfiledQueue,
+    build_profiled_queue,
+)
 from inductor_bench.analysis.simulation.queue import (
     AT_ONCE,
     BOUNDARY,
@@ -65,7 +70,7 @@ def profiled(name: str) -> tuple[ProfiledQueue, float]:
     found = find_works(program, MARKERS, {}, on_host=False)
     assert found is not None
     bounds = found.window.bounds
-    return queue_of(program, found, MARKERS), (bounds[-1] - bounds[0]) / found.window.step_count
+    return build_profiled_queue(program, found, MARKERS), (bounds[-1] - bounds[0]) / found.window.step_count
 
 
 @cache
@@ -240,7 +245,7 @@ def test_a_value_is_found_where_the_function_is_flat_for_most_of_its_arguments(w
     def time_of(cost: float) -> float:
         return 4.0 * max(0.88, 8.8 + cost)
 
-    assert time_of(solve(time_of, wanted, -200.0, 0.0, 0.035)) == pytest.approx(wanted, abs=0.035)
+    assert time_of(solve_increasing(time_of, wanted, -200.0, 0.0, 0.035)) == pytest.approx(wanted, abs=0.035)
 
 
 def test_a_step_that_no_host_explains_leaves_a_residual_that_makes_savings_uncertain() -> None:
@@ -319,7 +324,7 @@ def built_queue(built: ProgramTraceBuilder, folder: Path) -> ProfiledQueue:
     program = read_program_trace(built.write(folder / "trace.json"), MARKERS)
     found = find_works(program, MARKERS, {}, on_host=False)
     assert found is not None
-    return queue_of(program, found, MARKERS)
+    return build_profiled_queue(program, found, MARKERS)
 
 
 def test_a_trace_without_launches_has_a_queue_without_works(tmp_path: Path) -> None:

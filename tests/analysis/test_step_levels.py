@@ -12,7 +12,7 @@ from inductor_bench.analysis.statistics import (
     compute_typical_time,
     find_change,
     find_groups,
-    level_at,
+    find_level,
     vary_widely,
 )
 
@@ -25,14 +25,14 @@ def noisy(level_s: float, count: int, seed: int = 0) -> list[float]:
 def test_a_change_of_level_is_found_at_its_step() -> None:
     times = noisy(47e-3, 15) + noisy(57e-3, 35, 1)
     assert find_change(times) == 15
-    before, after = level_at(times, 2), level_at(times, 40)
+    before, after = find_level(times, 2), find_level(times, 40)
     assert (before.begin, before.end, after.begin, after.end) == (0, 15, 15, 50)
     assert before.time_s == pytest.approx(47e-3, rel=0.01) and after.time_s == pytest.approx(57e-3, rel=0.01)
 
 
 def test_two_changes_leave_the_level_of_the_place() -> None:
     times = noisy(10e-3, 20) + noisy(20e-3, 20, 1) + noisy(22e-3, 20, 2)
-    assert (level_at(times, 30).begin, level_at(times, 30).end) == (20, 40)
+    assert (find_level(times, 30).begin, find_level(times, 30).end) == (20, 40)
 
 
 @pytest.mark.parametrize(
@@ -86,18 +86,18 @@ def test_a_few_milliseconds_of_settling_are_no_level() -> None:
     """As on an H200: the first step before a profile, and the first ones after it, of 3854 steps of 0.3 ms."""
     times = [5.72e-3, 0.82e-3, 0.39e-3, *noisy(0.3e-3, 800)]
     for place in (0, 1, 4, 700):
-        found = level_at(times, place, 0.1)
+        found = find_level(times, place, 0.1)
         assert found.time_s == pytest.approx(0.3e-3, rel=0.01) and found.end == len(times)
 
 
 def test_the_later_of_two_short_levels_counts() -> None:
     times = noisy(2e-3, 20) + noisy(1e-3, 40, 1)
-    assert (level_at(times, 3).begin, level_at(times, 3).end) == (0, 20)
-    assert (level_at(times, 3, 0.1).begin, level_at(times, 3, 0.1).end) == (20, 60)
+    assert (find_level(times, 3).begin, find_level(times, 3).end) == (0, 20)
+    assert (find_level(times, 3, 0.1).begin, find_level(times, 3, 0.1).end) == (20, 60)
 
 
 def test_a_place_behind_the_last_step_counts_as_the_last() -> None:
-    assert level_at([1.0, 2.0], 2).time_s == 1.5
+    assert find_level([1.0, 2.0], 2).time_s == 1.5
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inductor_bench.analysis.ledger import GraphName, Steps
-from inductor_bench.analysis.program_step import RepeatedCalls, find_stretches, fold
+from inductor_bench.analysis.program_step import RepeatedCalls, find_stretches, split_into_repetitions
 from inductor_bench.records.run import GRAPH
 from inductor_bench.records.traced import GraphCall, StepWindow, Work
 
@@ -24,7 +24,7 @@ from inductor_bench.records.traced import GraphCall, StepWindow, Work
     ],
 )
 def test_calls_fold_into_repetitions(calls: str, folds: list[RepeatedCalls]) -> None:
-    assert fold([ord(call) for call in calls]) == folds
+    assert split_into_repetitions([ord(call) for call in calls]) == folds
 
 
 class Timeline:

@@ -14,7 +14,7 @@ from inductor_bench.autotune.kernel_variants import (
     UnfitVariantError,
     default_config,
     list_variant_axes,
-    vary,
+    make_variant_source,
 )
 from inductor_bench.records.code import ModuleSource
 from inductor_bench.source.generated_text import read_threads, read_vector_lanes
@@ -57,14 +57,14 @@ def axes_of(source: str) -> dict[str, tuple[Any, ...]]:
 def test_every_change_does_what_its_config_says_and_can_be_taken_back(source: str) -> None:
     cpp = recorded(source)
     now = default_config(source, cpp)
-    assert vary(source, cpp, now) == (source, cpp)
+    assert make_variant_source(source, cpp, now) == (source, cpp)
     for name, values in axes_of(source).items():
         assert values[0] == now[name] and len(set(values)) == len(values)
         for value in values[1:]:
-            text, changed = vary(source, cpp, {**now, name: value})
+            text, changed = make_variant_source(source, cpp, {**now, name: value})
             assert default_config(text, changed) == {**now, name: value}
             assert (text, changed) != (source, cpp)
-            back, _ = vary(text, changed, now)
+            back, _ = make_variant_source(text, changed, now)
             assert back == source
 
 
@@ -72,7 +72,7 @@ def test_every_change_does_what_its_config_says_and_can_be_taken_back(source: st
 def test_changes_combine(source: str) -> None:
     cpp = recorded(source)
     last = {**default_config(source, cpp), **{name: values[-1] for name, values in axes_of(source).items()}}
-    text, changed = vary(source, cpp, last)
+    text, changed = make_variant_source(source, cpp, last)
     assert default_config(text, changed) == last
 
 
@@ -89,7 +89,7 @@ def test_the_recorded_kernels_are_of_all_kinds() -> None:
 def test_what_is_held_for_each_thread_is_resized(place: str, part: str, threads: int) -> None:
     source = kernel(place, part)
     cpp = recorded(source)
-    text, changed = vary(source, cpp, {**default_config(source, cpp), "threads": threads})
+    text, changed = make_variant_source(source, cpp, {**default_config(source, cpp), "threads": threads})
     per_thread = set(re.findall(r"\b(\w+_arr)\[tid\]", source))
     assert per_thread and read_threads([text]) == threads == changed["literal_threads"] == changed["threads"]
     for name in per_thread:
@@ -107,7 +107,7 @@ def test_arrays_by_lane_stay_as_they_are() -> None:
   for (int i = 0; i < 4; i++)
     { lanes_arr[i] = 0; }
 }"""
-    text, _ = vary(source, recorded(source), {"threads": 2, "flags": "default"})
+    text, _ = make_variant_source(source, recorded(source), {"threads": 2, "flags": "default"})
     assert "sum_arr[2]" in text and "lanes_arr[4]" in text and "num_threads(2)" in text
     assert text.count("i < 2") == text.count("i < 4") == 1
 
@@ -118,15 +118,15 @@ def test_threads_in_a_form_that_is_not_known_are_refused(monkeypatch: pytest.Mon
     )
     monkeypatch.setattr("inductor_bench.autotune.kernel_variants.read_threads", lambda texts: 4)
     with pytest.raises(UnfitVariantError, match="written for 4 threads in a way that cannot be changed"):
-        vary(source, {"literal_threads": 4}, {"threads": 2, "flags": "default"})
+        make_variant_source(source, {"literal_threads": 4}, {"threads": 2, "flags": "default"})
 
 
 def test_schedules_replace_each_other() -> None:
     source = "#pragma omp for collapse(2) schedule( static , 1 )\nfor (;;) {}\n#pragma omp for\nfor (;;) {}"
     assert default_config(source, {"threads": 2})["schedule"] == "static,1"
-    text, _ = vary(source, {"threads": 2}, {"threads": 2, "schedule": "guided", "flags": "default"})
+    text, _ = make_variant_source(source, {"threads": 2}, {"threads": 2, "schedule": "guided", "flags": "default"})
     assert text.count("schedule(guided)") == 2 and "collapse(2) schedule(guided)" in text and "static" not in text
-    plain, _ = vary(text, {"threads": 2}, {"threads": 2, "schedule": SCHEDULES[0], "flags": "default"})
+    plain, _ = make_variant_source(text, {"threads": 2}, {"threads": 2, "schedule": SCHEDULES[0], "flags": "default"})
     assert "schedule" not in plain
 
 
@@ -137,7 +137,7 @@ def test_values_that_no_kernel_has_are_refused(change: dict[str, Any]) -> None:
     source = kernel("forward", "cpp_fused_0")
     cpp = recorded(source)
     with pytest.raises(UnfitVariantError):
-        vary(source, cpp, {**default_config(source, cpp), **change})
+        make_variant_source(source, cpp, {**default_config(source, cpp), **change})
 
 
 def test_one_thread_has_nothing_to_share() -> None:
@@ -151,7 +151,7 @@ def test_one_thread_has_nothing_to_share() -> None:
 def test_flags_are_switches_of_the_builder_or_a_line_at_the_top(flags: str) -> None:
     source = kernel("brk", "cos")
     cpp = recorded(source)
-    text, changed = vary(source, cpp, {**default_config(source, cpp), "flags": flags})
+    text, changed = make_variant_source(source, cpp, {**default_config(source, cpp), "flags": flags})
     assert text.endswith(source) and (text != source) == (flags == "unroll")
     assert changed.get("options", {}) == FLAGS[flags]
 
@@ -159,7 +159,7 @@ def test_flags_are_switches_of_the_builder_or_a_line_at_the_top(flags: str) -> N
 @pytest.mark.parametrize("source", [source for _, source in KERNELS if "vector_bits" in axes_of(source)])
 def test_narrower_vectors_are_narrower_everywhere(source: str) -> None:
     cpp = recorded(source)
-    text, changed = vary(source, cpp, {**default_config(source, cpp), "vector_bits": 256})
+    text, changed = make_variant_source(source, cpp, {**default_config(source, cpp), "vector_bits": 256})
     assert changed["vector_bits"] == 256
     if "Vectorized<" in source:  # otherwise there are masks only
         assert read_vector_lanes([text]) == 8
@@ -174,4 +174,4 @@ def test_tiles_and_loops_without_steps_are_refused() -> None:
         source = kernel(place, part)
         cpp = {**recorded(source), "vector_bits": 512}
         with pytest.raises(UnfitVariantError, match=why):
-            vary(source, cpp, {**default_config(source, cpp), "vector_bits": 256})
+            make_variant_source(source, cpp, {**default_config(source, cpp), "vector_bits": 256})

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.autotune.methods import RacePlan, RaceResult, race
+from inductor_bench.autotune.methods import RacePlan, RaceResult, run_race
 
 Device = Callable[[int], float | None]
 
@@ -26,7 +26,7 @@ def noisy(true: Sequence[float], noise: float, seed: int) -> Device:
 def run(count: int, device: Device, default: int = 0, plan: RacePlan | None = None) -> tuple[RaceResult, list[int]]:
     """The result, and how often each candidate was sampled."""
     spent = [0] * count
-    conversation = race(count, default, plan)
+    conversation = run_race(count, default, plan)
     order = next(conversation)
     while True:
         for candidate in order:
@@ -132,5 +132,5 @@ def test_an_open_verdict_gets_more_rounds() -> None:
 
 
 def test_every_second_round_runs_backwards() -> None:
-    conversation = race(3)
+    conversation = run_race(3)
     assert next(conversation) == (0, 1, 2, 2, 1, 0, 0, 1, 2), "three rounds in one request"

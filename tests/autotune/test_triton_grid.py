@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inductor_bench.autotune import kernel_variants
-from inductor_bench.autotune.kernel_variants import MOST_ELEMENTS, TritonVariants, is_sound, list_grid, neighbours
+from inductor_bench.autotune.kernel_variants import MOST_ELEMENTS, TritonVariants, is_sound, list_grid, list_neighbours
 from inductor_bench.devices.nvidia import ELEMENTS_OF_THREAD
 from inductor_bench.messages.kernel_requests import VariantChange
 
@@ -17,7 +17,7 @@ NOW = {"XBLOCK": 32, "YBLOCK": 32, "num_warps": 4, "num_stages": 1}
 
 
 def test_a_neighbour_is_one_step_away_on_one_ladder() -> None:
-    assert neighbours(NOW, LADDERS) == [
+    assert list_neighbours(NOW, LADDERS) == [
         {**NOW, "XBLOCK": 64},
         {**NOW, "XBLOCK": 16},
         {**NOW, "YBLOCK": 64},
@@ -28,14 +28,14 @@ def test_a_neighbour_is_one_step_away_on_one_ladder() -> None:
 
 
 def test_a_ladder_ends() -> None:
-    assert neighbours({**NOW, "XBLOCK": 1}, {"XBLOCK": POWERS}) == [{**NOW, "XBLOCK": 2}]
-    assert neighbours({**NOW, "XBLOCK": 4096}, {"XBLOCK": POWERS}) == [{**NOW, "XBLOCK": 2048}]
-    assert neighbours(NOW, {"XBLOCK": (32,)}) == []
+    assert list_neighbours({**NOW, "XBLOCK": 1}, {"XBLOCK": POWERS}) == [{**NOW, "XBLOCK": 2}]
+    assert list_neighbours({**NOW, "XBLOCK": 4096}, {"XBLOCK": POWERS}) == [{**NOW, "XBLOCK": 2048}]
+    assert list_neighbours(NOW, {"XBLOCK": (32,)}) == []
 
 
 def test_pipeline_stages_are_tried_two_steps_away() -> None:
     config = {"XBLOCK": 1, "NUM_STAGES": 1, "num_warps": 4}
-    assert [each["NUM_STAGES"] for each in neighbours(config, {"NUM_STAGES": (1, 2, 3, 4)})] == [2, 3]
+    assert [each["NUM_STAGES"] for each in list_neighbours(config, {"NUM_STAGES": (1, 2, 3, 4)})] == [2, 3]
 
 
 def test_every_thread_of_a_grid_has_work_and_none_too_much() -> None:

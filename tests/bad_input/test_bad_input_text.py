@@ -24,7 +24,7 @@ from inductor_bench.store.files import read_text
 from inductor_bench.trace.rows import find_parents, read_trace
 from inductor_bench.workflows.kernels.kernel_session import find_files
 from inductor_bench.workflows.model_list import read_list
-from inductor_bench.workflows.modules.targets import find
+from inductor_bench.workflows.modules.targets import find_path_kind
 
 DATA = Path(__file__).parent.parent / "data"
 SAMPLES = DATA / "h200_torch2.11/samples"
@@ -247,10 +247,14 @@ def test_thousands_of_models_of_one_name_are_numbered_at_once(tmp_path: Path) ->
 
 def test_a_path_that_cannot_be_looked_up_is_refused_in_words(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert [find(tmp_path), find(tmp_path / "pipe"), find(tmp_path / "absent")] == ["folder", "other", ""]
+    assert [find_path_kind(tmp_path), find_path_kind(tmp_path / "pipe"), find_path_kind(tmp_path / "absent")] == [
+        "folder",
+        "other",
+        "",
+    ]
     for name in ("x" * 300, "a\0b", "/".join(["y"] * 5000)):
         with pytest.raises(UsageError, match="cannot be looked up") as caught:
-            find(tmp_path / name)
+            find_path_kind(tmp_path / name)
         assert len(caught.value.message) < 300
 
 
@@ -268,7 +272,7 @@ def test_a_pattern_chooses_among_the_names_of_one_folder(glob: str, tmp_path: Pa
 def test_a_name_of_240_kb_is_short_at_once(name: str) -> None:
     def shorten(size: int) -> None:
         for number in range(20):
-            assert names.cells(names.short(f"{name[:-16]}{name[-16:] * (size // 16)}{number}", 40)) <= 40
+            assert names.count_columns(names.shorten(f"{name[:-16]}{name[-16:] * (size // 16)}{number}", 40)) <= 40
 
     assert grows_linearly(shorten, 240_000)
 
@@ -277,8 +281,8 @@ def test_thousands_of_names_with_one_short_form_are_told_apart_at_once() -> None
     def shorten(count: int) -> None:
         alike = [f"{'a' * 40}{number:05}{'b' * 40}" for number in range(count)]
         alike += [f"x ~{n}" for n in range(2, count // 2)]
-        shorts = names.unique(alike, 24)
+        shorts = names.make_names_unique(alike, 24)
         assert len(set(shorts.values())) == len(alike)
-        assert max(map(names.cells, shorts.values())) <= 24
+        assert max(map(names.count_columns, shorts.values())) <= 24
 
     assert grows_linearly(shorten, 5000)

@@ -149,14 +149,14 @@ def test_one_whose_environment_is_not_there_yet_is_ended_too(monkeypatch: pytest
     """The kernel lets go of whoever waits for ``exec`` before the arguments and the environment can be read."""
     with sleeping(A) as child, sleeping(B) as other:
         reads: collections.Counter[str] = collections.Counter()
-        read = guardian.read
+        read = guardian.read_process_file
 
         def not_yet(pid: int, what: str) -> bytes:
             reads[what] += pid == child.pid
             unreadable = pid == child.pid and what != "stat" and reads[what] <= 3
             return b"" if unreadable else read(pid, what)
 
-        monkeypatch.setattr(guardian, "read", not_yet)
+        monkeypatch.setattr(guardian, "read_process_file", not_yet)
         marks.end_marked(A)
         assert reads["environ"] == 4
         assert not psutil.pid_exists(child.pid) and other.poll() is None

@@ -60,7 +60,7 @@ def test_the_interval_of_processes_holds_their_mean(found: list[float], confiden
     if interval is not None:
         assert interval.low <= interval.mean <= interval.high
         assert interval.low > 0 or (interval.low == 0.0 and interval.mean / interval.high < 1e-100)
-        assert mode_conclusion.decide(interval) in OPPOSITE
+        assert mode_conclusion.decide_step_verdict(interval) in OPPOSITE
 
 
 @given(st.lists(times, min_size=2, max_size=9), st.floats(1.0, 1e6))

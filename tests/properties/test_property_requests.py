@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inductor_bench.cli.presentation import SECONDS, read_variables
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import NUMBER, TEXT, QueryColumn, QueryTable
-from inductor_bench.store.tables import ask
+from inductor_bench.store.tables import query_tables
 from inductor_bench.workflows.model_list import make_plain_name, read_list
 
 targets = st.one_of(
@@ -117,7 +117,7 @@ sql_words = st.sampled_from(
 def test_any_question_is_answered_or_refused_in_words(sql: str) -> None:
     pytest.importorskip("duckdb")
     try:
-        answer = ask((TABLE,), sql)
+        answer = query_tables((TABLE,), sql)
     except UsageError as error:
         assert error.message
         return

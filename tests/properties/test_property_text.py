@@ -49,26 +49,26 @@ def test_a_cleaned_text_is_one_line_without_control_characters(text: str) -> Non
 
 @given(texts, st.integers(0, 60))
 def test_a_shortened_text_has_at_most_that_many_columns(text: str, width: int) -> None:
-    assert names.cells(names.end(text, width)) <= width
-    assert names.cells(names.cut_middle(text, width)) <= width
+    assert names.count_columns(names.cut_end(text, width)) <= width
+    assert names.count_columns(names.cut_middle(text, width)) <= width
     if width >= 8:
-        assert names.cells(names.short(text, width)) <= width
-        assert names.cells(names.label(text, width)) <= width
-    assert names.cells(names.pad(text, width)) >= width
+        assert names.count_columns(names.shorten(text, width)) <= width
+        assert names.count_columns(names.shorten_label(text, width)) <= width
+    assert names.count_columns(names.pad(text, width)) >= width
 
 
 @given(texts)
 def test_a_plain_name_of_a_kernel_is_one_printable_line_and_not_empty(text: str) -> None:
-    plain = names.plain(text)
+    plain = names.strip_kernel_name(text)
     assert plain and is_clean(plain)
 
 
 @given(st.lists(texts, max_size=12), st.integers(8, 40))
 def test_short_names_are_distinct_and_fit(found: list[str], width: int) -> None:
-    shorts = names.unique(found, width)
+    shorts = names.make_names_unique(found, width)
     assert set(shorts) == set(found)
     assert len(set(shorts.values())) == len(shorts)
-    assert all(one and names.cells(one) <= width for one in shorts.values())
+    assert all(one and names.count_columns(one) <= width for one in shorts.values())
 
 
 @given(st.text(st.one_of(st.characters(), st.sampled_from(DIRECTIONS)), max_size=40))

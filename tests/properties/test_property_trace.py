@@ -15,12 +15,18 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from program_traces import BACKWARD, MAIN, MARKERS, ProgramTraceBuilder
 
-from inductor_bench.analysis.ledger import GraphName, Span, Steps, account, divide
+from inductor_bench.analysis.ledger import GraphName, Span, Steps, divide_time, make_ledger
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import IDLE
 from inductor_bench.records.traced import Trace
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.program_trace import compute_busy_time, compute_union_length, gaps, merge, read_program_trace
+from inductor_bench.trace.program_trace import (
+    compute_busy_time,
+    compute_union_length,
+    gaps,
+    merge_intervals,
+    read_program_trace,
+)
 from inductor_bench.trace.program_works import find_works
 from inductor_bench.trace.rows import read_trace
 
@@ -185,7 +191,7 @@ def test_the_parts_of_a_step_add_up_to_it_whatever_its_events_are(
     works = find_works(trace, MARKERS, {}, on_host=on_host)
     if works is None:
         return
-    ledger = account(
+    ledger = make_ledger(
         Steps(
             step_time_s=step_s,
             window=works.window,
@@ -214,7 +220,7 @@ def test_each_moment_of_a_stretch_belongs_to_one_span_or_to_a_pause(
     found: list[Span], start: float, end: float
 ) -> None:
     assume(start <= end)
-    given_s, pauses = divide(found, start, end)
+    given_s, pauses = divide_time(found, start, end)
     assert all(seconds >= 0 for seconds in given_s)
     assert math.isclose(math.fsum(given_s) + sum(one.end_s - one.start_s for one in pauses), end - start, abs_tol=1e-9)
     assert all(before.end_s <= after.start_s for before, after in pairwise(pauses))
@@ -225,9 +231,9 @@ def test_each_moment_of_a_stretch_belongs_to_one_span_or_to_a_pause(
 @given(st.lists(st.tuples(instants, instants), max_size=12))
 @example([(1, 0)])
 def test_the_union_of_intervals_is_disjoint_in_order_and_covers_each(found: list[tuple[float, float]]) -> None:
-    merged = merge(found)
+    merged = merge_intervals(found)
     assert all(before[1] < after[0] for before, after in pairwise(merged))
     for start, end in found:
         assert start > end or any(low <= start and end <= high for low, high in merged)
-    assert merge(merged) == merged
+    assert merge_intervals(merged) == merged
     assert compute_union_length(found) <= math.fsum(end - start for start, end in found if end >= start) + 1e-9

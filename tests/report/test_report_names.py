@@ -61,13 +61,13 @@ def test_clean(text: str, shown: str) -> None:
     ],
 )
 def test_plain(name: str, shown: str) -> None:
-    assert names.plain(name) == shown
+    assert names.strip_kernel_name(name) == shown
 
 
 def test_middle_keeps_both_ends_within_the_width() -> None:
     for width in range(1, 30):
-        assert names.cells(names.cut_middle("triton_red_fused_native_batch_norm_82", width)) <= width
-        assert names.cells(names.cut_middle("核函数核函数核函数核函数核函数核函数", width)) <= width
+        assert names.count_columns(names.cut_middle("triton_red_fused_native_batch_norm_82", width)) <= width
+        assert names.count_columns(names.cut_middle("核函数核函数核函数核函数核函数核函数", width)) <= width
     assert names.cut_middle("triton_red_fused_native_batch_norm_82", 20) == "triton_red…h_norm_82"
 
 
@@ -78,21 +78,21 @@ def test_padding_counts_wide_characters_twice() -> None:
 def test_short_names_stay_distinct() -> None:
     full = [f"void kernel<{i}>(int)" for i in range(12)] + list(build.HOSTILE_NAMES)
     for width in (12, 30, 80):
-        shorts = names.unique(full, width)
+        shorts = names.make_names_unique(full, width)
         assert set(shorts) == set(full)
         assert len(set(shorts.values())) == len(full)
-        assert all(names.cells(short) <= width for short in shorts.values())
+        assert all(names.count_columns(short) <= width for short in shorts.values())
 
 
 def test_source_and_operation() -> None:
     run = build.mixnet()
     kernel, files = run.modules[0].kernels[0], names.name_files(run)
-    assert names.source(kernel, files) == "mixnet.py:88: x = self.conv_dw(x)"
-    assert names.place(kernel, files) == "mixnet.py:88"
+    assert names.describe_source_line(kernel, files) == "mixnet.py:88: x = self.conv_dw(x)"
+    assert names.describe_source_place(kernel, files) == "mixnet.py:88"
     assert names.describe_operation(kernel) == "aten.convolution [128x156x14x14, 156x1x9x9] +3 shapes"
     bare = build.kernel("k", Category.POINTWISE, 1, 1e-6, aten_ops=("aten.add", "aten.mul"))
     assert (
-        names.source(bare, files) == names.place(bare, files) == ""
+        names.describe_source_line(bare, files) == names.describe_source_place(bare, files) == ""
         and names.describe_operation(bare) == "aten.add, aten.mul"
     )
 
@@ -107,9 +107,9 @@ def test_the_user_s_own_line_is_named_before_a_library_s() -> None:
         map(line, (f"{installed}torch/nn/functional.py", f"{installed}timm/layers/conv.py", "/home/me/model.py"))
     )
     kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=lines)
-    assert names.place(kernel, {}) == "model.py:7 (+2 lines)"
-    assert names.place(change(kernel, source_lines=lines[:2]), {}) == "conv.py:7 (+1 line)"
-    assert names.place(change(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
+    assert names.describe_source_place(kernel, {}) == "model.py:7 (+2 lines)"
+    assert names.describe_source_place(change(kernel, source_lines=lines[:2]), {}) == "conv.py:7 (+1 line)"
+    assert names.describe_source_place(change(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
@@ -124,11 +124,11 @@ def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
 
 def test_a_generated_name_keeps_its_kind_and_its_number() -> None:
     name = "triton_red_fused__native_batch_norm_legit_functional_native_batch_norm_backward_126"
-    assert names.short(name, 40) == "triton_red_…batch_norm_backward_126"
+    assert names.shorten(name, 40) == "triton_red_…batch_norm_backward_126"
     for width in range(8, 90):
-        assert names.cells(names.short(name, width)) <= width
-    assert names.short("triton_poi_fused_cat_12", 40) == "triton_poi_fused_cat_12"
-    assert names.short("triton_red_fused_native_layer_norm_0", 33) == "triton_red_…native_layer_norm_0"
+        assert names.count_columns(names.shorten(name, width)) <= width
+    assert names.shorten("triton_poi_fused_cat_12", 40) == "triton_poi_fused_cat_12"
+    assert names.shorten("triton_red_fused_native_layer_norm_0", 33) == "triton_red_…native_layer_norm_0"
 
 
 def test_the_most_expensive_shape_is_named() -> None:
@@ -141,25 +141,25 @@ def test_the_most_expensive_shape_is_named() -> None:
 
 
 def test_labels_of_graphs_keep_the_rank_and_the_role() -> None:
-    assert names.label("forward", 21) == "forward"
-    assert names.label("Block.forward · forward", 24) == "Block.forward · forward"
-    assert names.label("MixNet.forward · backward", 21) == "MixNet · backward"
-    assert names.label("TransformerBlock.forward · backward", 21) == "Trans…lock · backward"
-    assert names.label("rank 0 Block.forward · backward", 21) == "rank 0 B…k · backward"
-    assert names.label("Block.forward from line 24 · forward", 24) == "Block f…ine 24 · forward"
-    assert names.label("Block.forward_features", 16) == "Block.fo…eatures"
+    assert names.shorten_label("forward", 21) == "forward"
+    assert names.shorten_label("Block.forward · forward", 24) == "Block.forward · forward"
+    assert names.shorten_label("MixNet.forward · backward", 21) == "MixNet · backward"
+    assert names.shorten_label("TransformerBlock.forward · backward", 21) == "Trans…lock · backward"
+    assert names.shorten_label("rank 0 Block.forward · backward", 21) == "rank 0 B…k · backward"
+    assert names.shorten_label("Block.forward from line 24 · forward", 24) == "Block f…ine 24 · forward"
+    assert names.shorten_label("Block.forward_features", 16) == "Block.fo…eatures"
     for width in range(1, 40):
         for label in (
             "Block.forward · backward-2 (dynamic) (recompile)",
             "rank 0 核函数核函数 · forward",
             "a\x1b[1m · b",
         ):
-            assert names.cells(names.label(label, width)) <= width
+            assert names.count_columns(names.shorten_label(label, width)) <= width
 
 
 def test_shortened_labels_of_graphs_stay_distinct() -> None:
     labels = [
         f"Transformer{part}coderBlock.forward · {role}" for part in ("En", "De") for role in ("forward", "backward")
     ]
-    shorts = names.unique(labels, 21, names.label)
-    assert len(set(shorts.values())) == 4 and all(names.cells(short) <= 21 for short in shorts.values())
+    shorts = names.make_names_unique(labels, 21, names.shorten_label)
+    assert len(set(shorts.values())) == 4 and all(names.count_columns(short) <= 21 for short in shorts.values())

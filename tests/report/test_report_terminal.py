@@ -22,7 +22,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.report import names
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.run_document import run_document
-from inductor_bench.report.run.run_words import find_rows, rank, write_kernel_caption
+from inductor_bench.report.run.run_words import find_rows, rank_kernels, write_kernel_caption
 from inductor_bench.report.terminal import print_document
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]
@@ -86,12 +86,12 @@ def test_without_peaks_the_rate_is_shown_instead() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_it_fits(name: str, width: int) -> None:
     text = shown(getattr(build, name)(), width)
-    assert max(names.cells(line) for line in text.splitlines()) <= width
+    assert max(names.count_columns(line) for line in text.splitlines()) <= width
 
 
 def test_a_column_for_which_there_is_no_room_has_no_legend() -> None:
     run = build.mixnet()
-    entries = rank(run, "time")[:10]
+    entries = rank_kernels(run, "time")[:10]
     every, few = ("\n".join(write_kernel_caption(run, entries, *columns)) for columns in ((), (["gain limit"],)))
     assert "of peak: of DRAM" in every and "library kernels: of their part" in every and "gain limit: upper" in every
     assert "of peak" not in few and "library kernels" not in few and "gain limit: upper" in few
@@ -99,7 +99,7 @@ def test_a_column_for_which_there_is_no_room_has_no_legend() -> None:
 
 @pytest.mark.parametrize(("sort", "key"), [("time", "time_s"), ("calls", "calls"), ("gain", "roof.gain_limit_s")])
 def test_sorting(sort: str, key: str) -> None:
-    entries = rank(build.mixnet(), sort)
+    entries = rank_kernels(build.mixnet(), sort)
     values = [attrgetter(key)(entry.kernel) or -1.0 for entry in entries]
     assert values == sorted(values, reverse=True) and [entry.number for entry in entries] == list(range(1, 642))
     assert entries[0].share == pytest.approx(entries[0].kernel.time_s / 61.625e-3)
@@ -245,7 +245,7 @@ def test_findings_that_begin_with_a_label_keep_it() -> None:
 
 
 def test_rows_are_named_in_ranges() -> None:
-    entries = rank(build.mixnet())
+    entries = rank_kernels(build.mixnet())
     finding = Finding("x", "x", kernels=tuple(KernelPlace(e.module.slug, e.kernel.name) for e in entries[:9]))
     assert find_rows(finding, [entries[i] for i in (0, 1, 3, 4, 5, 8)]) == "no. 1, 2, 4-6, 9 and 3 more"
     assert find_rows(finding, entries[20:]) == ""

@@ -56,7 +56,7 @@ from inductor_bench.report.markdown import render_markdown
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.run.run_document import PageParts, list_page_parts, run_document, write_report
 from inductor_bench.report.run.run_tables import write_kernels_csv, write_tables
-from inductor_bench.report.run.run_words import format_alone_ratio, rank
+from inductor_bench.report.run.run_words import format_alone_ratio, rank_kernels
 from inductor_bench.report.run.step_document import (
     LedgerRow,
     describe_few_samples,
@@ -87,8 +87,8 @@ def many_parts() -> Run:
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_it_fits(name: str, width: int) -> None:
-    assert max(names.cells(line) for line in shown(getattr(step_runs, name)(), width)) <= width
-    assert max(names.cells(line) for line in shown(many_parts(), width)) <= width
+    assert max(names.count_columns(line) for line in shown(getattr(step_runs, name)(), width)) <= width
+    assert max(names.count_columns(line) for line in shown(many_parts(), width)) <= width
 
 
 def test_the_ledger_follows_the_first_line() -> None:
@@ -128,7 +128,7 @@ def test_a_kernel_far_off_by_itself_has_a_sign() -> None:
 def test_the_sign_fits_its_column(longer: float, sign: str) -> None:
     run = step_runs.decode()
     run = replace(run, modules=(step_runs.in_step(run.modules[0], 1, longer),))
-    assert format_alone_ratio(run, rank(run)[0]) == sign
+    assert format_alone_ratio(run, rank_kernels(run)[0]) == sign
 
 
 def test_replays_are_told_from_launches() -> None:
@@ -238,7 +238,7 @@ def test_kernels_are_ranked_by_what_they_cost_the_step() -> None:
     run = step_runs.transformer()
     rare = tuple(step_runs.in_step(module, calls) for module, calls in zip(run.modules, (12, 1), strict=True))
     for sort in ("time", "gain", "calls"):
-        entries = rank(step_runs.of_step(replace(run, modules=rare)), sort)
+        entries = rank_kernels(step_runs.of_step(replace(run, modules=rare)), sort)
         assert entries[0].module.label == "Block.forward" or sort == "gain"
         key = {"time": "time_s", "gain": "gain_limit_s", "calls": "calls"}[sort]
         values = [getattr(entry.cost, key) or -1.0 for entry in entries]

@@ -47,7 +47,7 @@ from inductor_bench.report.run.proof_document import (
 )
 from inductor_bench.report.run.retune_document import describe_retunes
 from inductor_bench.report.terminal import render_text
-from inductor_bench.report.waterfall import Fall, plot_waterfall
+from inductor_bench.report.waterfall import TimeChange, plot_waterfall
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import apply
@@ -462,7 +462,7 @@ def test_a_page_shows_what_each_kernel_saves_between_before_and_after() -> None:
 
 
 def test_the_bars_of_a_waterfall_each_begin_where_the_last_one_ends() -> None:
-    falls = (Fall("less", -0.4), Fall("more", 0.1), Fall("by chance", -0.2, False))
+    falls = (TimeChange("less", -0.4), TimeChange("more", 0.1), TimeChange("by chance", -0.2, False))
     table, said = plot_waterfall(("A", 2.0), falls, ("B", 1.5))
     assert isinstance(table, Table) and isinstance(said, Sentence)
     bars = [row.cells[2].bar.stretches[0] for row in table.rows if row.cells[2].bar is not None]

@@ -215,8 +215,8 @@ def test_a_race_takes_cold_samples_in_turn() -> None:
     def times(factor: float) -> Any:
         return (30e-6 * factor * (1 + step % 7 * 1e-4) for step in itertools.count())
 
-    assert trials.run_race(Timer(), [times(1.0), times(1 / 1.02)]).verdict == "faster"
-    assert trials.run_race(Timer(), [times(1.0), times(1.0)]).verdict == "same"
+    assert trials.time_race(Timer(), [times(1.0), times(1 / 1.02)]).verdict == "faster"
+    assert trials.time_race(Timer(), [times(1.0), times(1.0)]).verdict == "same"
 
 
 # The whole script

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from program_traces import MARKERS
 
-from inductor_bench.analysis.ledger import GraphName, Steps, account
+from inductor_bench.analysis.ledger import GraphName, Steps, make_ledger
 from inductor_bench.analysis.program_step import compute_tied_share
 from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
 from inductor_bench.records.run import RankSteps
@@ -63,7 +63,7 @@ def rank_of(training: Training, rank: int, text: int | None = None) -> RecordedR
     step_s = seen.window_s / len(seen.step_times_s)
     names = {number: GraphName(name, name) for number, name in enumerate(training.graphs)}
     optimizers = found.optimizer_calls
-    ledger = account(
+    ledger = make_ledger(
         Steps(step_s, found.window, found.works, found.calls, found.timeline, names, optimizer_calls=optimizers)
     )
     steps = RankSteps(

@@ -21,7 +21,7 @@ from inductor_bench.analysis.call_work import count_eager_bytes, find_operators
 from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.analysis.host_time import LineKinds
 from inductor_bench.analysis.layer_times import DividedSteps, GraphLayers, compute_layer_share, sum_times_by_layer
-from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
+from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, make_ledger
 from inductor_bench.analysis.program_step import compute_tied_share, find_waits, is_tied
 from inductor_bench.analysis.step_costs import compute_exposed_s, compute_work_s, find_idle_s, find_pace_setter
 from inductor_bench.records.code import LayerMap, LayerShare, ModuleSource
@@ -88,7 +88,7 @@ def ledger_of(name: str) -> Ledger:
         places=places_of(name),
         optimizer_calls=found.optimizer_calls,
     )
-    return account(steps)
+    return make_ledger(steps)
 
 
 def part_of(ledger: Ledger, kind: str, label: str) -> Part:

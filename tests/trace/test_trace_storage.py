@@ -15,7 +15,7 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced import DeviceEvent, Gaps
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.program_trace import compute_busy_time, compute_union_length, gaps, merge
+from inductor_bench.trace.program_trace import compute_busy_time, compute_union_length, gaps, merge_intervals
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.trace.stored_traces import store_trace
 
@@ -34,7 +34,7 @@ def test_union_counts_every_moment_once() -> None:
         intervals = [(start, start + source.randint(0, 12)) for start in source.choices(range(60), k=10)]
         covered = {moment for start, end in intervals for moment in range(start, end)}
         assert compute_union_length(intervals) == len(covered)
-        disjoint = merge(intervals)
+        disjoint = merge_intervals(intervals)
         assert all(before[1] < after[0] for before, after in itertools.pairwise(disjoint))
 
 

@@ -13,7 +13,7 @@ from inductor_bench.worker.capture import step_measurement, step_recording
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
 from inductor_bench.worker.capture.schedule import WindowLimits
 from inductor_bench.worker.capture.step_measurement import Measurement, make_empty_steps
-from inductor_bench.worker.capture.step_recording import Settling
+from inductor_bench.worker.capture.step_recording import CompileTimeMeter
 from inductor_bench.worker.device.machine import GpuProcess
 
 
@@ -23,7 +23,7 @@ class Program:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.number = 100.0, 0
         monkeypatch.setattr(step_recording.time, "perf_counter", lambda: self.now_s)
-        self.settling = Settling()
+        self.settling = CompileTimeMeter()
         self.settling.begin()
 
     def step(self, *, compiles: bool = False, work_s: float = 0.0, in_window: bool = False) -> None:

@@ -7,7 +7,14 @@ from collections import Counter
 import pytest
 
 from inductor_bench.messages.observed import ORIGINAL
-from inductor_bench.worker.capture.variants.trial import APART, WARM_STEPS, Turn, count_samples, order_of, schedule_of
+from inductor_bench.worker.capture.variants.trial import (
+    APART,
+    WARM_STEPS,
+    PlannedStep,
+    count_samples,
+    order_of,
+    schedule_of,
+)
 
 
 @pytest.mark.parametrize("variants", [1, 2, 3, 7])
@@ -40,12 +47,14 @@ def test_steps_before_the_timed_ones_warm_each_variant_up() -> None:
 
 def test_on_a_device_the_first_step_of_a_turn_does_not_count() -> None:
     schedule = schedule_of([1], 6, runs_on_host=False)[2 * WARM_STEPS :]
-    assert schedule[:8] == [Turn(0, step > 0) for step in range(4)] + [Turn(1, step > 0) for step in range(4)]
+    assert schedule[:8] == [PlannedStep(0, step > 0) for step in range(4)] + [
+        PlannedStep(1, step > 0) for step in range(4)
+    ]
     assert sum(turn.is_timed for turn in schedule if turn.variant == 1) == 6
 
 
 def test_without_variants_the_original_is_warmed_up_only() -> None:
-    assert schedule_of([], 0, runs_on_host=True) == [Turn(ORIGINAL, False)] * WARM_STEPS
+    assert schedule_of([], 0, runs_on_host=True) == [PlannedStep(ORIGINAL, False)] * WARM_STEPS
 
 
 @pytest.mark.parametrize(("step_s", "samples"), [(1.0, 10), (0.1, 30), (0.001, 100), (0.0, 100)])

@@ -32,7 +32,13 @@ from inductor_bench.trace.rows import read_trace
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.modules import module_measurements
 from inductor_bench.workflows.modules.kernel_files import extract_run
-from inductor_bench.workflows.modules.module_measurements import Ahead, ModuleMeasurements, Profiling, SideWork, Survey
+from inductor_bench.workflows.modules.module_measurements import (
+    ConcurrentWorks,
+    ModuleMeasurements,
+    Profiling,
+    SideWork,
+    Survey,
+)
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _leave_out_refused_graphs
 from inductor_bench.workflows.modules.targets import find_program_file, resolve_target
 from inductor_bench.workflows.progress import Silent, StageTimes
@@ -114,7 +120,7 @@ def test_work_ahead_is_begun_before_it_is_waited_for(tmp_path: Path) -> None:
         goes_on.set()
         return 2
 
-    ahead = Ahead([first, second], at_once=2)
+    ahead = ConcurrentWorks([first, second], at_once=2)
     assert begun.wait(300)
     assert [result() for result in ahead.results] == [1, 2]
     ahead.close()
@@ -122,7 +128,7 @@ def test_work_ahead_is_begun_before_it_is_waited_for(tmp_path: Path) -> None:
 
 def test_work_is_done_when_it_is_waited_for_if_nothing_is_done_beside_it() -> None:
     done: list[int] = []
-    ahead = Ahead([lambda: done.append(1), lambda: done.append(2)], at_once=1)
+    ahead = ConcurrentWorks([lambda: done.append(1), lambda: done.append(2)], at_once=1)
     assert done == []
     for result in ahead.results:
         result()

@@ -48,17 +48,17 @@ def test_ctrl_c_stops_a_query_that_would_take_hours() -> None:
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        queries.ask(
+        queries.query_tables(
             [], "SELECT count(*) FROM range(10000000000) a, range(10000000000) b WHERE a.range % 7 = b.range % 11"
         )
     timer.join()
-    assert queries.ask([], "SELECT 1").rows == [(1,)]
+    assert queries.query_tables([], "SELECT 1").rows == [(1,)]
 
 
 def test_a_query_starts_as_many_threads_on_each_machine() -> None:
     pytest.importorskip("duckdb")
     wanted = "name IN ('threads', 'async_threads')"  # DuckDB 2.0 has async threads, by default four for each core
-    assert set(queries.ask([], f"SELECT value FROM duckdb_settings() WHERE {wanted}").rows) == {("4",)}
+    assert set(queries.query_tables([], f"SELECT value FROM duckdb_settings() WHERE {wanted}").rows) == {("4",)}
 
 
 def tiny(scale: float) -> Run:

@@ -245,7 +245,7 @@ Rows = list[CostedKernel]
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeTime:
     """The time that shares refer to, in seconds."""
 
     time_s: float
@@ -274,8 +274,8 @@ class RunEvidence:
         return find_step(self.run) is not None
 
     @cached_property
-    def whole(self) -> Whole:
-        return Whole(compute_whole_time_s(self.run))
+    def whole(self) -> WholeTime:
+        return WholeTime(compute_whole_time_s(self.run))
 
     @cached_property
     def rows(self) -> Rows:
@@ -328,7 +328,7 @@ class Rule(NamedTuple):
     is_measurement: bool = False  # whether it is about the measurement, or only divides the step
 
 
-def time_of(rows: Iterable[CostedKernel]) -> float:
+def sum_times(rows: Iterable[CostedKernel]) -> float:
     """Sums the device times of the kernels: seconds of the step, or of one iteration of each graph."""
     return sum(row.cost.time_s for row in rows)
 

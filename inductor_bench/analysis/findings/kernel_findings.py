@@ -42,7 +42,7 @@ from .finding import (
     select_kernels_worth_naming,
     shorten_paths,
     sum_gain_limits,
-    time_of,
+    sum_times,
 )
 from .precision_findings import list_processor_rows
 from .program_findings import list_idle_parts
@@ -65,7 +65,7 @@ def find_host_copies(evidence: RunEvidence) -> Iterator[Finding]:
         times = units.count(sum(row.cost.calls for row in host))
         pageable = any("Pageable" in row.kernel.name for row in host)
         noun, verb = ("copy", "takes") if times == "1" else ("copies", "take")
-        text = f"{times} {noun} to or from the host {verb} {whole.format(time_of(host))}"
+        text = f"{times} {noun} to or from the host {verb} {whole.format(sum_times(host))}"
         text += ", from pageable memory, which makes the host wait" if pageable else ""
         yield make_finding("host-copies", text, host, saves_s=assume_without_kernel)
 
@@ -77,7 +77,7 @@ def find_device_copies(evidence: RunEvidence) -> Iterator[Finding]:
     device = [row for row in copies if not _is_host_copy(row) and not is_addend_copy(row.kernel)]
     parts = [] if any(find_gradient_copies(evidence)) else list_parts(evidence.run, COPY)
     parts = [part for part in parts if part.label == "device to device"]
-    time_s = time_of(device) + sum(part.time_s for part in parts)
+    time_s = sum_times(device) + sum(part.time_s for part in parts)
     if whole.part(time_s) < COPIES:
         return
     within = list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator))
@@ -92,7 +92,7 @@ def find_device_copies(evidence: RunEvidence) -> Iterator[Finding]:
 def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports matrix products whose addend (a residual or a bias) is first copied into their output."""
     whole, rows = evidence.whole, [row for row in evidence.critical_rows if is_addend_copy(row.kernel)]
-    if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
+    if not rows or whole.part(sum_times(rows)) < LEAST_SHARE:
         return
     operators = join_words(list(dict.fromkeys(row.kernel.operator or "" for row in rows)))
     calls = sum(row.cost.calls for row in rows)
@@ -100,7 +100,7 @@ def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     text = (
         f"{operators} calls first copy their addend into their output, "
         f"{units.count(calls)} times per "
-        f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
+        f"{per}, {whole.format(sum_times(rows))}: cuBLAS adds to the output"
     )
     if not is_max_autotuned(evidence.run, rows):
         text += "; try mode='max-autotune-no-cudagraphs': its matrix products in Triton read the addend in place"
@@ -112,14 +112,14 @@ def find_copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
 def find_padded_products(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels that only copy matrices into larger ones, which Inductor does for faster products."""
     whole, rows = evidence.whole, [row for row in evidence.critical_rows if row.kernel.origin.padded_sides]
-    if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
+    if not rows or whole.part(sum_times(rows)) < LEAST_SHARE:
         return
     sides = dict.fromkeys(side for row in rows for side in row.kernel.origin.padded_sides)
     grown = join_words([f"{before} to {after}" for before, after in sides], 3)
     larger = join_words(list(dict.fromkeys(str(after) for _, after in sides)), 3, last="or")
     text = (
         f"{plural(len(rows), 'generated kernel')} only {'copies' if len(rows) == 1 else 'copy'} matrices into larger "
-        f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the matrix products that follow. A "
+        f"ones ({grown}), {whole.format(sum_times(rows))}: Inductor pads them for the matrix products that follow. A "
         f"size of {larger} in the model, such as a padded vocabulary, needs no copies"
     )
     yield make_finding("padded-products", text, rows, saves_s=assume_without_kernel)
@@ -190,14 +190,14 @@ def find_few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
         and math.prod(row.kernel.launch.grid) < NARROW * multiprocessors
         and row.cost.time_s >= SHORT_S * row.cost.calls
     ]
-    if whole.part(time_of(narrow)) < LEAST_SHARE:
+    if whole.part(sum_times(narrow)) < LEAST_SHARE:
         return
     blocks = max(math.prod(row.kernel.launch.grid) for row in narrow)
     most = plural(blocks, "block") if len(narrow) == 1 else f"at most {plural(blocks, 'block')}"
     text = (
         f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} on "
         f"{multiprocessors} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
-        f"{whole.format(time_of(narrow))}"
+        f"{whole.format(sum_times(narrow))}"
     )
 
     def idle_s(row: CostedKernel) -> float:
@@ -240,13 +240,13 @@ def find_library_calls_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         ]
         low, left_out = select_kernels_worth_naming(evidence, far)
         replaceable = all(row.device.suggests_tuning for row in low)
-        if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
+        if whole.part(sum_times(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
             continue
         highest = units.whole_percent(max(row.kernel.roof.peak_share or 0.0 for row in low))
         at = f" at {highest} of its roof" if len(low) == 1 else f", each at {highest} of its roof"
         if len(low) > 1 and not highest.startswith("<"):
             at += " or less"
-        text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')}{at}"
+        text = f"library {noun} take {whole.format(sum_times(low))} in {plural(len(low), 'kernel')}{at}"
         is_chosen = is_max_autotuned(run, low)
         tries = [*advice, *([] if is_chosen else ["mode='max-autotune'"])]
         if tries and replaceable:
@@ -279,10 +279,10 @@ def find_layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
     whole = evidence.whole
     copies = [row for row in evidence.critical_rows if is_layout_copy(row.kernel)]
     rows = [row for row in copies if not is_addend_copy(row.kernel)]
-    if whole.part(time_of(rows)) >= LEAST_SHARE:
+    if whole.part(sum_times(rows)) >= LEAST_SHARE:
         operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (
-            f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors"
+            f"{operators or 'library'} calls spend {whole.format(sum_times(rows))} on rearranging or converting tensors"
             f"{name_origins(rows)}: another memory format (channels_last or contiguous) may need less of it"
         )
         changes = (_LIBRARY_CHANGES["channels_last"],)
@@ -297,9 +297,9 @@ def find_hotspots(evidence: RunEvidence) -> Iterator[Finding]:
         if row.kernel.category is Category.EXTERN_ATEN and row.kernel.operator:
             groups.setdefault(row.kernel.operator, []).append(row)
     for operator, group in groups.items():
-        if whole.part(time_of(group)) >= HOTSPOT:
+        if whole.part(sum_times(group)) >= HOTSPOT:
             kernels = plural(len(group), "library kernel")
-            took = whole.format(time_of(group))
+            took = whole.format(sum_times(group))
             text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
             yield replace(make_finding("hotspot", text, group, saves_s=assume_without_kernel), about=operator)
 
@@ -319,9 +319,9 @@ def find_short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
         row for row in rows if not row.device.runs_on_host and 0 < row.cost.time_s < SHORT_S * max(row.cost.calls, 1)
     ]
     calls, every = sum(row.cost.calls for row in short), sum(row.cost.calls for row in rows)
-    if calls >= 20 and whole.part(time_of(short)) >= SHORT_TIME:
+    if calls >= 20 and whole.part(sum_times(short)) >= SHORT_TIME:
         text = (
-            f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
+            f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(sum_times(short))} "
             "together: fewer and larger kernels would help, tuned kernels would not"
         )
         yield make_finding("short-kernels", text, short, saves_s=assume_without_kernel)
@@ -335,9 +335,9 @@ def find_spills(evidence: RunEvidence) -> Iterator[Finding]:
         most = max(row.kernel.compiled.spills or 0 for row in spilling)
         text = (
             f"{plural(len(spilling), 'kernel')} {'spills' if len(spilling) == 1 else 'spill'} registers to memory "
-            f"(up to {most} a thread): {whole.format(time_of(spilling))}"
+            f"(up to {most} a thread): {whole.format(sum_times(spilling))}"
         )
-        matters = whole.part(time_of(spilling)) >= LEAST_SHARE
+        matters = whole.part(sum_times(spilling)) >= LEAST_SHARE
         yield make_finding("spills", text, spilling, ADVICE if matters else NOTE)
 
 
@@ -345,9 +345,9 @@ def find_unnamed_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that could not be put into a category."""
     rows, whole = evidence.rows, evidence.whole
     other = [row for row in rows if row.kernel.category is Category.OTHER]
-    if whole.part(time_of(other)) >= LEAST_SHARE / 2:
+    if whole.part(sum_times(other)) >= LEAST_SHARE / 2:
         number = plural(len(other), "kernel")
-        text = f"{number} could not be put into a category: {whole.format(time_of(other))}; please report the names"
+        text = f"{number} could not be put into a category: {whole.format(sum_times(other))}; please report the names"
         yield make_finding("other", text, other, CAUTION)
 
 
@@ -369,7 +369,7 @@ def find_unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
             f"{plural(len(unsteady), 'kernel')} {'takes' if len(unsteady) == 1 else 'take'} a different time in each "
             "iteration; why was not measured"
         )
-        matters = whole.part(time_of(unsteady)) >= SHORT_TIME
+        matters = whole.part(sum_times(unsteady)) >= SHORT_TIME
         yield make_finding("unsteady-kernels", text, unsteady, CAUTION if matters else NOTE)
 
 
@@ -475,7 +475,7 @@ def find_pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
         return
     parts = [part for part in list_parts(run, COPY) if part.label == "host to device" and part.pageable_s > 0]
     rows = [row for row in evidence.rows if is_pageable(row)]
-    copied_s = sum(part.pageable_s for part in parts) + time_of(rows)
+    copied_s = sum(part.pageable_s for part in parts) + sum_times(rows)
     idle_s = sum_idle_by_label(run).get(COPYING, 0.0)
     if not copied_s + idle_s or copied_s + idle_s < LEAST_SHARE * evidence.whole.time_s:
         return

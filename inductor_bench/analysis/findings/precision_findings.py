@@ -21,7 +21,7 @@ from .finding import (
     RunEvidence,
     join_words,
     make_finding,
-    time_of,
+    sum_times,
 )
 from .product_findings import HALF, list_reported_rows
 from .step_phrases import name_origins
@@ -54,8 +54,8 @@ def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:
         and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
         and row.place not in of_attention
     ]
-    if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
-        text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
+    if whole.part(sum_times(slow)) >= 5 * LEAST_SHARE:
+        text = f"matrix products in full float32, without tensor cores, take {whole.format(sum_times(slow))}"
         text += name_origins(slow)
         text += _explain_float32(slow, rows, run)
         changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'high'"),)
@@ -73,7 +73,7 @@ def list_processor_rows(evidence: RunEvidence) -> Rows:
         if row.kernel.category is Category.EXTERN_GEMM and row.kernel.work.dtype == "float32" and saved_s(row)
     ]
     found = [row for row in rows if row.place not in of_attention]
-    return found if evidence.whole.part(time_of(found)) >= 5 * LEAST_SHARE else []
+    return found if evidence.whole.part(sum_times(found)) >= 5 * LEAST_SHARE else []
 
 
 def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
         return
     rates = [run.peaks.matmul_flops[dtype] for dtype in ("float32", "bfloat16")]
     text = (
-        f"matrix products in float32 take {whole.format(time_of(slow))}{name_origins(slow)}, and this processor "
+        f"matrix products in float32 take {whole.format(sum_times(slow))}{name_origins(slow)}, and this processor "
         f"multiplies bfloat16 {rates[1] / rates[0]:.1f} times as fast ({' → '.join(map(units.flop_rate, rates))}, "
         "measured): torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, at most "
         f"{whole.format(sum(map(saved_s, slow)))} less; factors then have 7 bits of mantissa instead of 23, so "
@@ -96,7 +96,7 @@ def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
     attention = [row for row in evidence.critical_rows if _is_float32_attention(row)]
     if attention:
         text += (
-            f". Fused attention, {whole.format(time_of(attention))}, is then in bfloat16, too, and takes longer than "
+            f". Fused attention, {whole.format(sum_times(attention))}, is then in bfloat16, too, and takes longer than "
             "in float32 if sequences are short"
         )
     changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)

@@ -31,7 +31,7 @@ from .finding import (
     make_finding,
     plural,
     select_kernels_worth_naming,
-    time_of,
+    sum_times,
 )
 from .program_findings import WRAPPERS, list_idle_parts
 from .step_phrases import name_line
@@ -281,7 +281,7 @@ def find_float32_island(evidence: RunEvidence) -> Iterator[Finding]:
     parts = [
         part for part in list_parts(evidence.run, EAGER) if part.dtype == "float32" and not WRAPPERS.search(part.label)
     ]
-    time_s = time_of(rows) + sum(part.time_s for part in parts)
+    time_s = sum_times(rows) + sum(part.time_s for part in parts)
     if evidence.whole.part(time_s) < ISLAND:
         return
     words = _describe_island(evidence, rows, parts)
@@ -354,14 +354,14 @@ def find_attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     ]
     rows, left_out = select_kernels_worth_naming(evidence, slow)
     replaceable = all(row.device.suggests_tuning for row in rows)
-    if not rows or evidence.whole.part(time_of(rows)) < (2 * LEAST_SHARE if replaceable else 10 * LEAST_SHARE):
+    if not rows or evidence.whole.part(sum_times(rows)) < (2 * LEAST_SHARE if replaceable else 10 * LEAST_SHARE):
         return
     highest = units.whole_percent(max(row.kernel.roof.peak_share or 0.0 for row in rows))
     what = join_words(list(dict.fromkeys(name_attention_backend(row) for row in rows)), 2) or "attention"
     masks = _describe_masks(rows)
     facts = [*_describe_heads(rows), *([f"a mask of {list(masks[0])}"] if masks else [])]
     text = (
-        f"attention by {what} takes {evidence.whole.format(time_of(rows))} in {plural(len(rows), 'kernel')}, "
+        f"attention by {what} takes {evidence.whole.format(sum_times(rows))} in {plural(len(rows), 'kernel')}, "
         f"{'at' if len(rows) == 1 else 'each at'} {highest} of its roof{'' if len(rows) == 1 else ' or less'}"
     )
     text += f", with {' and '.join(facts)}" if facts else ""
@@ -435,7 +435,7 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
         f"attention{where} is computed as matrix products, a softmax and the operators between them: "
         f"{units.count(calls)} "
         "launches, "
-        f"{evidence.whole.format(time_of(rows))}, its matrix products in {join_words([str(one) for one in types], 2)}"
+        f"{evidence.whole.format(sum_times(rows))}, its matrix products in {join_words([str(one) for one in types], 2)}"
     )
     drops = any(_DROPOUT.search(one) for row in rows for one in _list_operators(row))
     if drops and rows[0].device.runs_on_host:
@@ -460,7 +460,7 @@ def find_decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
 def list_reported_rows(evidence: RunEvidence) -> Rows:
     """Returns the kernels of attentions that are not fused, if they take enough time to be reported."""
     rows = find_decomposed_rows(evidence)
-    return rows if evidence.whole.part(time_of(rows)) >= DECOMPOSED else []
+    return rows if evidence.whole.part(sum_times(rows)) >= DECOMPOSED else []
 
 
 def find_decomposed_rows(evidence: RunEvidence) -> Rows:

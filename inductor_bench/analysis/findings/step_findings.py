@@ -63,7 +63,7 @@ from .finding import (
     make_finding,
     plural,
     repeat_command,
-    time_of,
+    sum_times,
 )
 from .program_findings import list_idle_parts
 from .step_phrases import find_differing_kinds, find_long_other_steps, format_share, name_line
@@ -375,11 +375,11 @@ def find_different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
         if rows:
             takes, runs = ("takes", "its graph runs") if len(rows) == 1 else ("take", "their graphs run")
             text = (
-                f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
+                f"{plural(len(rows), 'kernel')}, {evidence.whole.format(sum_times(rows))} of a step, "
                 f"{takes} over 25% {how} time when {runs} alone than in the program: "
                 f"{_explain_difference(rows, evidence, how)}"
             )
-            matters = evidence.whole.part(time_of(rows)) >= LEAST_SHARE
+            matters = evidence.whole.part(sum_times(rows)) >= LEAST_SHARE
             yield make_finding(f"alone-{how.split()[0]}", text, rows, CAUTION if matters else NOTE)
 
 

@@ -30,7 +30,7 @@ from ...records.optimization import (
     VariantCheck,
 )
 from ..statistics import STEP_EFFECT, compute_median_interval, count_needed_samples
-from .trial_plans import list_prefixes, name_of
+from .trial_plans import list_prefixes, name_variant
 
 CONFIDENCE = 0.999
 """The confidence of the interval of a claim, for all judgements of the claim together."""
@@ -250,7 +250,7 @@ def _level(trial: Trial) -> float | None:
 # The verdict on a change that took turns with the original in some processes.
 
 
-def judge(
+def judge_variant(
     trials: Sequence[Trial],
     slug: str,
     base: str = ORIGINAL,
@@ -313,7 +313,7 @@ def _make_gain(
         processes=len(gains),
         samples=samples,
         placebo=math.expm1(placebo),
-        verdict=decide(share, low, high, enough=enough),
+        verdict=decide_verdict(share, low, high, enough=enough),
     )
 
 
@@ -322,7 +322,7 @@ def compute_share(log: float) -> float:
     return -math.expm1(log)
 
 
-def decide(share: float, low: float, high: float, *, enough: bool) -> str:
+def decide_verdict(share: float, low: float, high: float, *, enough: bool) -> str:
     """The verdict for a share that is saved and its interval; ``enough`` says whether the processes agree."""
     if enough and low > 0 and share >= STEP_EFFECT:
         return FASTER
@@ -476,7 +476,7 @@ def make_waterfall(
 ) -> Iterator[tuple[str, float]]:
     """Yields the step after each of these rows was added to the rows before it."""
     for part in list_prefixes(slugs):
-        found = judge(trials, name_of(part), noise=noise)
+        found = judge_variant(trials, name_variant(part), noise=noise)
         if found is not None:
             yield part[-1], gain.before_s * (1 - found.share)
 

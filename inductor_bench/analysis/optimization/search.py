@@ -41,8 +41,8 @@ from .judging import (
     LOOKS,
     compute_original_step_s,
     find_failed_variant,
-    judge,
     judge_alone,
+    judge_variant,
     keep_usual_level,
     lacks_memory,
     make_waterfall,
@@ -68,14 +68,14 @@ from .search_rounds import (
 from .trial_plans import (
     AT_ONCE,
     alternate_names,
+    assign_rows_to_processes,
     compiles_long,
     compute_expected_share,
-    deal,
     have_conflict,
-    in_order,
     leave_out,
-    name_of,
+    name_variant,
     plan_screening_turns,
+    sort_by_expected_saving,
     split_slugs,
     times_kernels,
 )
@@ -133,7 +133,7 @@ class OptimizationSearch(SearchRounds):
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
-        order = in_order(tried)
+        order = sort_by_expected_saving(tried)
         alone = [row.slug for row in order if not row.alternates]
         if order and not order[0].alternates and compute_expected_share(order[0]) >= PROMISING:
             yield from self._screen_alone(alone[:1])
@@ -173,12 +173,12 @@ class OptimizationSearch(SearchRounds):
         promising = sum(compute_expected_share(self._rows[slug]) >= PROMISING for slug in best)
         if not self.trials and promising:
             first = 1 if self._ahead.costs.new_s() >= SLOW_S else FIRST_ROWS
-            return deal(waiting[: min(promising, first * self._lanes)], self._lanes, FIRST_ROWS)
+            return assign_rows_to_processes(waiting[: min(promising, first * self._lanes)], self._lanes, FIRST_ROWS)
         quick = [slug for slug in waiting if not compiles_long(self._candidate(slug))]
         most = AT_ONCE if quick else 1  # one that compiles for too long ends its process, and those beside it
         waiting = quick or waiting
         for count in range(min(most, math.ceil(len(waiting) / self._lanes)), 0, -1):
-            groups = deal(waiting[: count * self._lanes], self._lanes, count)
+            groups = assign_rows_to_processes(waiting[: count * self._lanes], self._lanes, count)
             candidates = [list(map(self._candidate, group)) for group in groups]
             ahead_s = self._ahead.expected_s(candidates, self._left_s())
             ranking_s = (ahead_s or 0.0) + self._turns_s(groups[0], SCREENED_S, cached=ahead_s is not None)
@@ -214,7 +214,7 @@ class OptimizationSearch(SearchRounds):
         rows = list(dict.fromkeys([*proven, *slugs]))
         if len(rows) < 2:
             return 0.0
-        names = [name_of(part) for part in split_slugs(rows)]
+        names = [name_variant(part) for part in split_slugs(rows)]
         return self._turns_s(names) + (self._rounds(2) - 1) * self._turns_s(names, cached=True)
 
     def _clear_rows(self) -> list[str]:
@@ -263,7 +263,7 @@ class OptimizationSearch(SearchRounds):
                 self._note_variant(slug, found)
                 if self._rows[slug].state != UNTRIED:
                     continue
-                gain = judge([trial], slug)
+                gain = judge_variant([trial], slug)
                 if trial.late and (gain is None or gain.samples < LEAST_PAIRS):
                     missing.append(slug)
                 else:
@@ -349,7 +349,7 @@ class OptimizationSearch(SearchRounds):
     def _again_s(self, slugs: Sequence[str], jobs: Sequence[Sequence[str]]) -> float:
         """Returns the seconds to measure rows once more, and to do what follows if they are proven."""
         looking_s = self._rounds(len(jobs)) * self._turns_s(jobs[0], cached=True)
-        return looking_s + self._combination_s(slugs) + self._first_runs_s([ORIGINAL, name_of(slugs)], cold=False)
+        return looking_s + self._combination_s(slugs) + self._first_runs_s([ORIGINAL, name_variant(slugs)], cold=False)
 
     def _jobs(self, slugs: Sequence[str]) -> list[list[str]]:
         """Returns the processes that measure rows once: two with each row, or more if there are more devices."""
@@ -378,7 +378,7 @@ class OptimizationSearch(SearchRounds):
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
         names = {name for trial in trials for name in trial.slugs} - {slug, ORIGINAL, PLACEBO}
         names = {name for name in names if not times_kernels(self._candidate(*name.split("+")))}  # each is another one
-        return judge(trials, slug, ORIGINAL, self.trials, sorted(names))
+        return judge_variant(trials, slug, ORIGINAL, self.trials, sorted(names))
 
     def _at_other_levels(self, trials: Sequence[Trial]) -> list[Trial]:
         """Returns the processes that were to prove rows but are at another level, and so do not count."""
@@ -454,9 +454,9 @@ class OptimizationSearch(SearchRounds):
     def _combine(self, slugs: list[str]) -> Asking[tuple[MeasuredGain | None, tuple[tuple[str, float], ...]]]:
         """Takes each of several rows out of their combination, and drops those that it does not need."""
         while len(slugs) > 1:
-            full = name_of(slugs)
+            full = name_variant(slugs)
             parts = split_slugs(slugs)
-            names = list(map(name_of, parts))
+            names = list(map(name_variant, parts))
             begun = len(self.trials)
             candidates = [self._candidate(*part) for part in parts]
             each_s = self._turns_s(names) if self._lanes == 1 else 0.0
@@ -472,10 +472,13 @@ class OptimizationSearch(SearchRounds):
                     asked = [candidates] * self._lanes
                     yield from self._ask(COMBINE, asked, alternates=True, timed_s=PROVEN_S)
                 trials = self.trials[begun:]
-                owns = {slug: judge(trials, full, name_of(leave_out(slugs, slug)), self.trials) for slug in slugs}
+                owns = {
+                    slug: judge_variant(trials, full, name_variant(leave_out(slugs, slug)), self.trials)
+                    for slug in slugs
+                }
                 if all(own is not None and own.verdict != UNDECIDED for own in owns.values()):
                     break
-            gain = judge(trials, full, noise=self.trials)
+            gain = judge_variant(trials, full, noise=self.trials)
             for slug, own in owns.items():
                 self._set(slug, own=own)
             if gain is not None and all(is_faster(own) for own in owns.values()):

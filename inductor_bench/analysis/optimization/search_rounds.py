@@ -54,7 +54,7 @@ from .trial_plans import (
     compute_round_time_s,
     leave_out,
     list_first_runs,
-    name_of,
+    name_variant,
 )
 
 
@@ -282,7 +282,7 @@ class SearchRounds:
     def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""
         settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
-        return TrialCandidate(name_of(slugs), settings)
+        return TrialCandidate(name_variant(slugs), settings)
 
     @property
     def _least(self) -> int:
@@ -379,9 +379,9 @@ class SearchRounds:
         self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]
     ) -> Asking[list[str]]:
         """Runs the program with the result and without in turn, if there is time; returns the rows that have to go."""
-        full = name_of(kept)
+        full = name_variant(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
-        names = [full, ORIGINAL, *(name_of(leave_out(kept, slug)) for slug in alone)]
+        names = [full, ORIGINAL, *(name_variant(leave_out(kept, slug)) for slug in alone)]
         ran = yield from self._run_in_turn(names, alone)
         trials = [trial for trial in ran if not trial.late]
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
@@ -411,7 +411,7 @@ class SearchRounds:
         if unchecked:
             return self._give_up(unchecked, UNPROVEN, "it is faster, but its results could not be compared")
         for slug in alone:
-            own = judge_alone(trials, full, name_of(leave_out(kept, slug)), self.trials)
+            own = judge_alone(trials, full, name_variant(leave_out(kept, slug)), self.trials)
             self._set(slug, own=own)
             if not is_faster(own):
                 return self._give_up([slug], REDUNDANT, "together with the others it saves nothing more")
@@ -516,7 +516,7 @@ class SearchRounds:
             self._set(slug, state=KEPT, reason="")
         if len(sure) == 1:
             self._set(sure[0], own=gain)
-        missing_s = self._first_runs_s([ORIGINAL, name_of(sure)], cold=True)
+        missing_s = self._first_runs_s([ORIGINAL, name_variant(sure)], cold=True)
         steps = steps or ((sure[-1], gain.after_s),)
         self.winner = OptimizedProgram(tuple(sure), gain, steps, from_start=NOT_YET, missing_s=missing_s)
 
@@ -560,15 +560,15 @@ class SearchRounds:
                 f"in new processes that start with the settings the step is not shorter: {took}, the medians of "
                 f"{whole.processes} processes"
             )
-        ours, theirs = (find_variant_needs(trials, name) for name in (name_of(kept), ORIGINAL))
-        names = {(name_of(kept),), (ORIGINAL,)}
+        ours, theirs = (find_variant_needs(trials, name) for name in (name_variant(kept), ORIGINAL))
+        names = {(name_variant(kept),), (ORIGINAL,)}
         is_cold = names <= {trial.slugs for trial in timed if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
         changes = any(self._rows[slug].changes_compilation for slug in kept)
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = max(0.0, longer_s / saved_s) if longer_s is not None and changes and saved_s > 0 else None
-        compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
+        compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_variant(kept),)), default=0)
         said = f"{compared} steps of the optimizer: gradients and losses agree with the original's" if compared else ""
         self.winner = OptimizedProgram(
             slugs=tuple(kept),
@@ -582,5 +582,5 @@ class SearchRounds:
             alone=whole,
             losses=said,
             from_start=NOT_YET if not timed else EMPTY_CACHES if is_cold else SHARED_CACHES,
-            missing_s=None if timed else self._first_runs_s([ORIGINAL, name_of(kept)], cold=False),
+            missing_s=None if timed else self._first_runs_s([ORIGINAL, name_variant(kept)], cold=False),
         )

@@ -25,7 +25,7 @@ from ...records.run import (
     Run,
 )
 from ..findings.compile_findings import find_differentiated_twice
-from ..findings.finding import CostedKernel, RunEvidence, time_of
+from ..findings.finding import CostedKernel, RunEvidence, sum_times
 from ..findings.product_findings import find_unfused_attention
 from ..findings.program_findings import WRAPPERS
 from ..step_costs import (
@@ -162,7 +162,7 @@ class StepFacts:
     @cached_property
     def attention(self) -> float | None:
         """How far kernels of attention are from their limits, and all the time of calls that no such kernel took."""
-        unfused = self.share(time_of(find_unfused_attention(self._evidence)))
+        unfused = self.share(sum_times(find_unfused_attention(self._evidence)))
         fused = self.kernels((Category.EXTERN_ATTENTION,))
         return None if unfused is None or fused is None else min(1.0, unfused + fused)
 

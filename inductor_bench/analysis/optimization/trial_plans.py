@@ -66,7 +66,7 @@ def have_conflict(a: MenuRow, b: MenuRow) -> bool:
     return bool(names[0] & names[1]) or optimizers
 
 
-def name_of(slugs: Sequence[str]) -> str:
+def name_variant(slugs: Sequence[str]) -> str:
     """The name of the variant with these rows."""
     return "+".join(slugs) or ORIGINAL
 
@@ -89,7 +89,7 @@ def split_slugs(slugs: Sequence[str]) -> list[tuple[str, ...]]:
 # The distribution of rows over several devices.
 
 
-def deal(slugs: Sequence[str], lanes: int, at_once: int = AT_ONCE) -> list[list[str]]:
+def assign_rows_to_processes(slugs: Sequence[str], lanes: int, at_once: int = AT_ONCE) -> list[list[str]]:
     """Returns the rows of each process of the ranking, in order. Each device gets the same number of rows."""
     found: list[list[str]] = []
     for begin in range(0, len(slugs), at_once * lanes):
@@ -165,7 +165,7 @@ def compute_expected_share(row: MenuRow) -> float:
     return USUAL_SHARES[row.group] * (1.0 if row.bound is None else row.bound)
 
 
-def in_order(rows: Iterable[MenuRow]) -> list[MenuRow]:
+def sort_by_expected_saving(rows: Iterable[MenuRow]) -> list[MenuRow]:
     """Sorts rows in the order in which they are tried: the largest expected saving per time first."""
     return sorted(rows, key=lambda row: -compute_expected_share(row) / (COSTS_MORE if row.group in COSTLY else 1.0))
 

@@ -167,11 +167,11 @@ def _scale_host(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
 
     off_s = FITTED * wanted_s
     if time_of(0.0) < wanted_s - off_s:  # the host is slower without the profiler; one program that sleeps did this
-        return HostModel(0.0, solve(lambda scale: time_of(0.0, scale), wanted_s, 1.0, MOST_SCALE, off_s))
-    cost_s = -solve(lambda cost: time_of(-cost), wanted_s, -MOST_COST_S, 0.0, off_s)
+        return HostModel(0.0, solve_increasing(lambda scale: time_of(0.0, scale), wanted_s, 1.0, MOST_SCALE, off_s))
+    cost_s = -solve_increasing(lambda cost: time_of(-cost), wanted_s, -MOST_COST_S, 0.0, off_s)
     if time_of(cost_s) <= wanted_s + off_s:
         return HostModel(cost_s)
-    return HostModel(cost_s, solve(lambda scale: time_of(cost_s, scale), wanted_s, 0.0, 1.0, off_s))
+    return HostModel(cost_s, solve_increasing(lambda scale: time_of(cost_s, scale), wanted_s, 0.0, 1.0, off_s))
 
 
 def _use_known_time(action: HostAction, calls: Collection[int], host: HostModel) -> HostAction:
@@ -192,7 +192,7 @@ def _shorten_gaps(queue: StepQueue, step_time_s: float) -> StepQueue:
     def time_of(factor: float) -> float:
         return simulate(scale_gaps(queue, factor), AT_ONCE).mean_s
 
-    return scale_gaps(queue, solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s))
+    return scale_gaps(queue, solve_increasing(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s))
 
 
 def _shorten_collectives(queue: StepQueue, step_time_s: float, places: Collection[int]) -> StepQueue:
@@ -203,7 +203,7 @@ def _shorten_collectives(queue: StepQueue, step_time_s: float, places: Collectio
     def time_of(factor: float) -> float:
         return compiled.run(dict.fromkeys(places, factor)).mean_s
 
-    factor = solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s)
+    factor = solve_increasing(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s)
     return scale_durations(queue, dict.fromkeys(places, factor))
 
 
@@ -244,7 +244,7 @@ class _Fit:
         return simulate(self._queue, HostModel(cost_s, scale)).mean_s
 
     def _solve(self, function: Callable[[float], float], low: float, high: float) -> float:
-        return solve(function, self._wanted_s, low, high, self._off_s)
+        return solve_increasing(function, self._wanted_s, low, high, self._off_s)
 
 
 class _HostAlone(_Fit):
@@ -258,7 +258,7 @@ class _HostAlone(_Fit):
         return compute_host_time_s(self._queue, HostModel(cost_s, scale))
 
 
-def solve(function: Callable[[float], float], wanted: float, low: float, high: float, off: float) -> float:
+def solve_increasing(function: Callable[[float], float], wanted: float, low: float, high: float, off: float) -> float:
     """Finds the argument between ``low`` and ``high`` at which a growing function is within ``off`` of ``wanted``.
 
     If a range of arguments fits, returns about the largest; if none fits, the bound whose value is nearer.

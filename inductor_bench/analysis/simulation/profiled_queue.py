@@ -84,7 +84,7 @@ class _HostEvent(NamedTuple):
     op: int = -1
 
 
-def queue_of(program: ProgramTrace, found: ProgramWorks, markers: Markers) -> ProfiledQueue:
+def build_profiled_queue(program: ProgramTrace, found: ProgramWorks, markers: Markers) -> ProfiledQueue:
     """The queue of a program's profiled steps.
 
     Args:

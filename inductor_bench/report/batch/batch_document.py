@@ -123,7 +123,7 @@ def describe_leading_family(families: Sequence[KernelGroup], suite_s: float) -> 
         return ""
     peak = f", {format_peak_share(best)}" if best.peak_share is not None else ""
     return (
-        f"Of the generated kernels the family of {names.short(name_family(best), LEAD_NAME)} could save most: "
+        f"Of the generated kernels the family of {names.shorten(name_family(best), LEAD_NAME)} could save most: "
         f"{units.count(best.launches)} launch{'es' if best.launches != 1 else ''} in "
         f"{plural(len(best.models), 'model')}, {units.percent(best.share)} of suite time{peak}; at its peak the suite "
         f"would take {units.percent(gain)} less, an upper bound."
@@ -134,7 +134,7 @@ def name_family(group: KernelGroup) -> str:
     """Returns the name of a family: the name of a generated kernel without its number, or a library call's operator."""
     if group.operator:
         return names.clean(group.operator)
-    name = names.plain(group.name)
+    name = names.strip_kernel_name(group.name)
     stem = name.rstrip("0123456789").rstrip("_")
     return stem if name.startswith(("triton_", "cpp_", "graph_")) and stem else name
 
@@ -385,7 +385,7 @@ def _make_model_row(summary: ModelSummary, retuned: bool, few: bool) -> Row:
     gain = summary.gain_limit_s / time_s if time_s and summary.gain_limit_s is not None else None
     saves = summary.retunes.saving_s / time_s if time_s and summary.retunes is not None else None
     top = summary.top
-    most = f"{units.percent(top.time_s / time_s)} {names.short(top.name, NAME_WIDTH)}" if top and time_s else ""
+    most = f"{units.percent(top.time_s / time_s)} {names.shorten(top.name, NAME_WIDTH)}" if top and time_s else ""
     cells = (
         Cell(summary.name, link=f"{quote(row.run)}/{PAGE}" if row.run else ""),
         Cell(summary.status),

@@ -18,7 +18,7 @@ from .. import names
 from ..document import BAD, NOTE, WARN, Answers, Item, Sentence, ShownIn
 from .layers_document import MISSING
 from .run_tables import name_anchor
-from .run_words import Entry, describe_origin, describe_whole, format_peak_share, write_sentence
+from .run_words import RankedKernel, describe_origin, describe_whole, format_peak_share, write_sentence
 from .step_document import describe_place, label_part, split_timed_steps
 
 NAME_WIDTH = 64
@@ -72,7 +72,9 @@ def _describe_inputs(run: Run) -> Iterator[str]:
         yield f"Matrix products in {products}" + (" of their FLOPs." if "%" in products else ".")
 
 
-def list_answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: Item | None = None) -> Answers:
+def list_answers(
+    run: Run, entries: Sequence[RankedKernel], found: Sequence[Item], proven: Item | None = None
+) -> Answers:
     """The questions to which the record has an answer.
 
     Args:
@@ -136,14 +138,17 @@ def _describe_parts(program: Program) -> str:
     return f"{', then '.join(words)}."
 
 
-def _describe_kernel(run: Run, entry: Entry) -> Item:
+def _describe_kernel(run: Run, entry: RankedKernel) -> Item:
     cost = entry.cost
     share = f", {units.percent(entry.share)} of {describe_whole(run)}" if entry.share is not None else ""
     calls = f"{units.count(cost.calls)} call{'s' * (cost.calls != 1)}"
     peak = f"; it reaches {format_peak_share(entry)}" if entry.kernel.roof.peak_share is not None else ""
     origin = describe_origin(entry.kernel, names.name_files(run))
     text = f"{units.seconds(cost.time_s)} in {calls}{share}{peak}" + (f": {origin}" if origin else "")
-    return Item(write_sentence(text, run), places=((names.short(entry.kernel.name, NAME_WIDTH), name_anchor(entry)),))
+    return Item(
+        write_sentence(text, run),
+        places=((names.shorten(entry.kernel.name, NAME_WIDTH), name_anchor(entry)),),
+    )
 
 
 def _describe_layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
@@ -209,7 +214,7 @@ def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     if not times or not whole_s:
         return
     line = max(times, key=lambda one: times[one])
-    code = f": `{names.end(names.clean(line.code).replace('`', ''), MOST_CODE)}`" if line.code else ""
+    code = f": `{names.cut_end(names.clean(line.code).replace('`', ''), MOST_CODE)}`" if line.code else ""
     share = units.percent(times[line] / whole_s)
     yield "Which line?", f"{names.clean(name_line(line))} {units.seconds(times[line])} ({share} of {whose}){code}"
 

@@ -158,12 +158,12 @@ def _make_tree_table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table
 
 
 def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
-    return [names.end(text, width) for text in texts]
+    return [names.cut_end(text, width) for text in texts]
 
 
 def _make_cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
     whole = node.whole
-    below = "`" + names.end(names.clean(node.code).replace("`", ""), MOST_CODE) + "`" if node.code else ""
+    below = "`" + names.cut_end(names.clean(node.code).replace("`", ""), MOST_CODE) + "`" if node.code else ""
     yield by, Cell("· " * depth + name_node(node), notes=make_notes(below, on=ShownIn.PAGE))
     yield ("class", Cell(node.class_name)) if by == LAYER else ("code", Cell(node.code))
     for title, time_s in (

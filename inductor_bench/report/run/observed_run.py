@@ -19,7 +19,7 @@ from ..formats import View
 from ..terminal import render_text
 from .run_document import run_document
 from .run_summary import run_summary
-from .run_words import rank
+from .run_words import rank_kernels
 
 COLUMNS = 100
 """The width of the printed screen."""
@@ -144,7 +144,7 @@ class ObservedRun(os.PathLike[str]):
         if self._reason:
             return KernelUses({}, is_known=False)
         uses: dict[str, KernelUse] = {}
-        for entry in rank(self.record):
+        for entry in rank_kernels(self.record):
             if entry.cost.calls:
                 name = entry.kernel.name
                 use = KernelUse(name, entry.cost.calls, entry.cost.time_s, entry.share)

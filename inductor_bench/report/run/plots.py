@@ -21,7 +21,7 @@ from ... import units
 from ...devices.table import find_common_device
 from ...records.run import Run
 from .. import names, palette
-from .run_words import Entry, describe_machine, describe_whole, format_peak_share, rank, write_heading
+from .run_words import RankedKernel, describe_machine, describe_whole, format_peak_share, rank_kernels, write_heading
 
 Axes = Any
 """The axes of matplotlib."""
@@ -99,7 +99,7 @@ def run_figure(
     FigureCanvasAgg(figure)
     axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))
     figure.text(0.02, 1 - 0.18 / height, title, fontsize=12, fontweight="bold", va="top")
-    below = names.end(names.clean(about), 118)
+    below = names.cut_end(names.clean(about), 118)
     figure.text(0.02, 1 - 0.46 / height, below, fontsize=9, color=palette.MUTED, va="top")
     return figure, axes
 
@@ -125,10 +125,10 @@ MOST_GENERATED, MOST_LIBRARY = 6, 4  # largest numbers of kernels that the headr
 
 def label_inches(labels: list[str]) -> float:
     """Returns the width in inches of a column with the labels of graphs, with the gap before it."""
-    return max(0.82, 0.1 + 0.066 * max(map(names.cells, labels))) if labels else 0.0
+    return max(0.82, 0.1 + 0.066 * max(map(names.count_columns, labels))) if labels else 0.0
 
 
-def divide_figure(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
+def divide_figure(axes: Axes, entries: list[RankedKernel], labels: list[str]) -> None:
     """Writes columns of figures to the right of the bars, at fixed distances in inches from the axes.
 
     ``labels`` are those of the entries' graphs; empty for a run with a single graph.
@@ -149,7 +149,7 @@ def divide_figure(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
             axes.text(x, row, cell, va="center", **style)
 
 
-def mark_point(axes: Axes, entry: Entry) -> Box:
+def mark_point(axes: Axes, entry: RankedKernel) -> Box:
     """Draws the mark of a kernel, with a size by its gain limit, and returns the box of the mark."""
     kernel, cost, library = entry.kernel, entry.cost, entry.kernel.category.is_library
     gain = (cost.gain_limit_s or 0.0) / cost.time_s * (entry.share or 0.0)
@@ -210,7 +210,7 @@ def format_minor_percent(value: float, digits: Sequence[int]) -> str:
     return f"{value * 100:g}%" if round(digit) in digits else ""
 
 
-def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[Box]:
+def name_points(axes: Axes, entries: list[RankedKernel], marks: Sequence[Box]) -> list[Box]:
     """Lists the kernels with the largest gain limits on the right, and writes their numbers beside their marks.
 
     The numbers are the same as in the kernel table.
@@ -226,7 +226,7 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
     by_gain = sorted((e for e in entries if e.cost.gain_limit_s), key=lambda e: -(e.cost.gain_limit_s or 0.0))
     generated = [entry for entry in by_gain if not entry.kernel.category.is_library][:MOST_GENERATED]
     library = [entry for entry in by_gain if entry.kernel.category.is_library][:MOST_LIBRARY]
-    shorts = names.unique((entry.kernel.name for entry in (*generated, *library)), 33)
+    shorts = names.make_names_unique((entry.kernel.name for entry in (*generated, *library)), 33)
     style: dict[str, Any] = {"transform": axes.transAxes, "va": "top"}
     top = 1.0
     for title, group in (("Generated: most to win", generated), ("Library: an upper bound", library)):
@@ -347,7 +347,7 @@ def draw_plots(run: Run) -> dict[str, bytes]:
         return {name: svg(figure) for name, figure in figures.items() if figure is not None}
 
 
-def _draw_legend(figure: Figure, entries: Sequence[Entry]) -> None:
+def _draw_legend(figure: Figure, entries: Sequence[RankedKernel]) -> None:
     categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
     draw_colour_legend(figure, [(category.title, palette.choose_category_colour(category)) for category in categories])
 
@@ -356,14 +356,18 @@ def _draw_legend(figure: Figure, entries: Sequence[Entry]) -> None:
 
 
 def _draw_bandwidth(run: Run) -> Figure | None:
-    entries = [entry for entry in rank(run) if entry.kernel.roof.bandwidth and entry.cost.time_s][:MOST_KERNELS]
+    entries = [entry for entry in rank_kernels(run) if entry.kernel.roof.bandwidth and entry.cost.time_s][:MOST_KERNELS]
     if not entries:
         return None
     peak = run.peaks.memory_bandwidth if run.peaks else None
     fastest = max([peak or 0.0, *(entry.kernel.roof.bandwidth or 0.0 for entry in entries)])
     scale, unit = (1e12, "TB/s") if fastest >= 1e12 else (1e9, "GB/s")
     title = f"Achieved{' against peak' if peak else ''} bandwidth"
-    graphs = names.unique((module.label for module in run.modules), 20, names.label) if len(run.modules) > 1 else {}
+    graphs = (
+        names.make_names_unique((module.label for module in run.modules), 20, names.shorten_label)
+        if len(run.modules) > 1
+        else {}
+    )
     notes = _list_bandwidth_notes(entries)
     bottom = 0.6 + 0.2 * len(notes)
     labels = [graphs[entry.module.label] for entry in entries] if graphs else []
@@ -378,7 +382,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     axes.set_ylim(len(entries) - 0.4, -0.6)
     axes.set_xlim(0, fastest / scale * 1.04)
     axes.set_xlabel(unit)
-    shorts = names.unique((entry.kernel.name for entry in entries), 36)
+    shorts = names.make_names_unique((entry.kernel.name for entry in entries), 36)
     axes.set_yticks(rows, [f"{shorts[entry.kernel.name]}  {entry.number:>2}" for entry in entries], fontsize=8.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=palette.GRID, linewidth=0.8)
@@ -394,7 +398,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     return figure
 
 
-def _list_bandwidth_notes(entries: list[Entry]) -> list[str]:
+def _list_bandwidth_notes(entries: list[RankedKernel]) -> list[str]:
     known = ", of those whose bytes are known" if entries[-1].number > len(entries) else ""
     notes = [f"The kernels that take most time{known}; numbers as in the kernel table."]
     cache = find_common_device(entry.module.device for entry in entries).words.whole_cache
@@ -414,7 +418,7 @@ LEAST_SHARE_DRAWN = 1e-3
 
 
 def _draw_headroom(run: Run) -> Figure | None:
-    judged = [entry for entry in rank(run) if entry.kernel.roof.peak_share is not None and entry.share]
+    judged = [entry for entry in rank_kernels(run) if entry.kernel.roof.peak_share is not None and entry.share]
     large = [entry for entry in judged if (entry.share or 0.0) >= LEAST_SHARE_DRAWN]
     entries = large or [entry for entry in judged if (entry.share or 0.0) >= LEAST_SHARE_DRAWN / 10]
     small = len(judged) - len(entries)

@@ -63,7 +63,7 @@ from ..edit_document import (
     list_longer_options,
 )
 from ..formats import DEFAULT_VIEW, View, make_formats
-from ..waterfall import Fall, plot_waterfall
+from ..waterfall import TimeChange, plot_waterfall
 
 NAME_WIDTH = 64
 PINNED = "pinned"
@@ -233,7 +233,8 @@ def describe_projection(found: Verification, measured: Saving) -> str:
         return f"The projection was {projected}, which lies within the interval"
     blamed = find_blamed_kernels(found)
     names_words = ", ".join(
-        f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"
+        f"{names.shorten(one.name, 48)} (projected {units.seconds(one.predicted_s)}, "
+        f"saves {units.seconds(one.saving_s)})"
         for one in blamed
     )
     because = f", most of all of {names_words}" if blamed else ""
@@ -244,7 +245,7 @@ def describe_choices(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
     """Yields the kernels for which Inductor chose another config in this program than in the RUN."""
     other = [one for one in kernels if one.own_config and one.state == PINNED]
     if other:
-        which = join_words([names.short(one.name, 48) for one in other], MOST_BLAMED)
+        which = join_words([names.shorten(one.name, 48) for one in other], MOST_BLAMED)
         yield (
             f"Inductor chose another config here than in the RUN for {which}: what "
             f"{'it saves' if len(other) == 1 else 'they save'} depends on that choice, which differs between "
@@ -305,7 +306,7 @@ def describe_edit(kernel: AppliedKernel, of_range: bool = False) -> str:
         said.append(f"on the device {times} a step, {saving}")
     if kernel.alone is not None:
         said.append(f"by itself {format_speedup_of(kernel.alone)}")
-    which = f"{names.clean(Path(kernel.edit).name)} ({names.short(kernel.name, 48)})"
+    which = f"{names.clean(Path(kernel.edit).name)} ({names.shorten(kernel.name, 48)})"
     return f"{which}: {'; '.join(said) or 'its own time is not known'}"
 
 
@@ -322,7 +323,7 @@ def describe_missed_kernels(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for kernel in kernels:
         if kernel.state != PINNED:
-            alike.setdefault(kernel.reason or kernel.state, []).append(names.short(kernel.name, 48))
+            alike.setdefault(kernel.reason or kernel.state, []).append(names.shorten(kernel.name, 48))
     for reason, found in alike.items():
         others = f" and {len(found) - 2} more" if len(found) > 2 else ""
         yield f"{', '.join(found[:2])}{others}: {reason}"
@@ -389,10 +390,10 @@ def _make_waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> 
     """The device time of a step before and after, and what each kernel saves of it."""
     measured = [one for one in pinned if one.saving_s is not None]
     measured.sort(key=lambda one: -(one.saving_s or 0.0))
-    falls = [Fall(names.short(one.name, NAME_WIDTH), -(one.saving_s or 0.0)) for one in measured[:MOST_FALLS]]
+    falls = [TimeChange(names.shorten(one.name, NAME_WIDTH), -(one.saving_s or 0.0)) for one in measured[:MOST_FALLS]]
     if len(measured) > MOST_FALLS:
         rest = measured[MOST_FALLS:]
-        falls.append(Fall(f"{len(rest)} more kernels", -sum(one.saving_s or 0.0 for one in rest)))
+        falls.append(TimeChange(f"{len(rest)} more kernels", -sum(one.saving_s or 0.0 for one in rest)))
     if device is not None:
         what = "device time of a step"
         yield from plot_waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))

@@ -31,7 +31,7 @@ from ..document import (
     make_sentences,
     make_text_column,
 )
-from .run_words import Entry
+from .run_words import RankedKernel
 
 NAME_WIDTH = 64
 MOST_PROBLEMS = 4
@@ -112,7 +112,7 @@ def list_retunes_by_kernel(run: Run) -> Mapping[str, RetuneRow]:
     return group_by_kernel(retune.row for retune in run.retunes)
 
 
-def find_retune(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
+def find_retune(entry: RankedKernel, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
     """The retune of a kernel, or ``None``.
 
     A library kernel has the retune of the call that runs it, provided that all its calls have the same arguments.
@@ -143,7 +143,7 @@ def make_retune_section(run: Run, top: int) -> Section:
     left = len(tuned) - top
     more = f"and {left} more in tables/retunes.csv" if left > 0 else ""
     without = [
-        Item(f"{names.short(found.name, 60)}: {found.problem}", WARN, on=ShownIn.TERMINAL)
+        Item(f"{names.shorten(found.name, 60)}: {found.problem}", WARN, on=ShownIn.TERMINAL)
         for found in problems[:MOST_PROBLEMS]
     ]
     others = len(problems) - MOST_PROBLEMS

@@ -74,7 +74,7 @@ from .retune_document import make_retune_section
 from .run_summary import choose_findings, find_trial_command, list_commands, load_search_of, run_summary
 from .run_tables import make_kernel_section, name_anchor, write_rows, write_source_file, write_tables
 from .run_words import (
-    Entry,
+    RankedKernel,
     describe_finding,
     describe_folded_graphs,
     describe_ledger,
@@ -86,7 +86,7 @@ from .run_words import (
     list_main_modules,
     list_method_notes,
     name_idle_time,
-    rank,
+    rank_kernels,
     write_failure,
     write_heading,
     write_sentence,
@@ -147,7 +147,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     Raises:
         UsageError: ``view.sort`` is unknown.
     """
-    entries, lead = rank(run, view.sort), write_first_line(run)
+    entries, lead = rank_kernels(run, view.sort), write_first_line(run)
     sources = {place: write_source_file(text) for place, text in parts.files.items()}
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
     proof = make_proof_section(run.verification, view.top)
@@ -172,7 +172,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             _list_failures(run, view.folder),
             Sentence(write_sentence(lead.text, run) if lead is not None else "", LEAD),
             *_note_shared_device(run),
-            list_answers(run, rank(run), items, _describe_proof(run, view)),
+            list_answers(run, rank_kernels(run), items, _describe_proof(run, view)),
             *(replace(one, on=one.on & ShownIn.PAGE) for one in paged),
             *(replace(one, on=one.on & ~ShownIn.PAGE) for one in shown),
             hide_in_brief(_note_modules_not_run(run, view.folder)),
@@ -287,7 +287,7 @@ def _note_shared_device(run: Run) -> Iterator[Sentence]:
 
 
 def _make_findings_section(
-    run: Run, lead: Finding | None, entries: Sequence[Entry], view: View
+    run: Run, lead: Finding | None, entries: Sequence[RankedKernel], view: View
 ) -> tuple[Section, tuple[Item, ...]]:
     """The advice with the largest gains first, then cautions, and what was found in order; and these entries."""
     search = load_search_of(view)
@@ -297,17 +297,13 @@ def _make_findings_section(
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[: view.top] if entry.cost.calls]
     items = [
-        _make_finding_item(one, numbers, shown, run, ShownIn.EVERYWHERE if one in few else ShownIn.PAPER)
-        for one in every
-    ]
-    items = [
         replace(
-            item,
+            _make_finding_item(one, numbers, shown, run, ShownIn.EVERYWHERE if one in few else ShownIn.PAPER),
             text=describe_finding(one, run, search),
-            tone=GOOD if one in proven else item.tone,
+            tone=GOOD if one in proven else TONES[one.level],
             command=find_trial_command(run, one, view, search),
         )
-        for item, one in zip(items, every, strict=True)
+        for one in every
     ]
     said = [_make_finding_item(one, numbers, shown, run, ShownIn.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
@@ -336,11 +332,15 @@ def _describe_proof(run: Run, view: View) -> Item | None:
 
 
 def _make_finding_item(
-    finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: ShownIn
+    finding: Finding,
+    numbers: Mapping[tuple[str, str], RankedKernel],
+    shown: Sequence[RankedKernel],
+    run: Run,
+    on: ShownIn,
 ) -> Item:
     places = []
     for place in finding.kernels[:MOST_PLACES]:
-        entry, name = numbers.get((place.slug, place.name)), names.short(place.name, NAME_WIDTH)
+        entry, name = numbers.get((place.slug, place.name)), names.shorten(place.name, NAME_WIDTH)
         places.append((f"{entry.number} {name}", name_anchor(entry)) if entry else (name, ""))
     return Item(
         describe_finding(finding, run),

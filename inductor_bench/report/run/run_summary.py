@@ -20,7 +20,7 @@ from ...store.program_folders import OptimizationFolder
 from .. import names
 from ..document_summary import make_ids_unique, name_commands
 from ..formats import View
-from .run_words import Entry, describe_finding, describe_origin, rank, write_failure, write_sentence
+from .run_words import RankedKernel, describe_finding, describe_origin, rank_kernels, write_failure, write_sentence
 from .step_document import describe_place, label_part
 
 MOST_FINDINGS = 6
@@ -49,7 +49,7 @@ def run_summary(run: Run, view: View) -> Summary:
         failures=failures,
         parts=tuple(make_ids_unique(map(_summarise_part, sort_parts(run)))),
         kernels=tuple(
-            _summarise_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls
+            _summarise_kernel(entry, places) for entry in rank_kernels(run, view.sort)[: view.top] if entry.cost.calls
         ),
         findings=tuple(make_ids_unique(_summarise_finding(one, run, view, search) for one in shown)),
         next_commands=name_commands(list_commands(run, view)),
@@ -118,7 +118,7 @@ def _identify_part(part: Part) -> tuple[object, ...]:
     return part.graph, part.module, source and (source.file, source.line)
 
 
-def _summarise_kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
+def _summarise_kernel(entry: RankedKernel, places: Mapping[str, str]) -> SummaryKernel:
     kernel, cost = entry.kernel, entry.cost
     return SummaryKernel(
         id=kernel.kernel_id,

@@ -45,7 +45,7 @@ from ..document import (
 from ..formats import write_csv
 from .retune_document import find_retune, format_retune, list_retunes_by_kernel, make_tuning_blocks
 from .run_words import (
-    Entry,
+    RankedKernel,
     describe_origin,
     format_alone_ratio,
     format_peak_share,
@@ -53,7 +53,7 @@ from .run_words import (
     format_step_saving,
     name_idle_time,
     name_share_column,
-    rank,
+    rank_kernels,
     write_kernel_caption,
 )
 
@@ -71,13 +71,13 @@ SORTED_BY = {
 }
 
 
-def name_anchor(entry: Entry) -> str:
+def name_anchor(entry: RankedKernel) -> str:
     """The name by which links lead to a kernel's row."""
     return f"k{entry.number}"
 
 
 def make_kernel_section(
-    run: Run, entries: Sequence[Entry], files: Mapping[str, SourceFile], sort: str, top: int
+    run: Run, entries: Sequence[RankedKernel], files: Mapping[str, SourceFile], sort: str, top: int
 ) -> Section:
     """A row for each kernel of all graphs; a terminal and Markdown show the ``top`` ones that are called."""
     shown = [entry for entry in entries[:top] if entry.cost.calls]
@@ -127,11 +127,11 @@ def make_kernel_section(
     return Section("Kernels", (*few, *sums, *every, table) if entries else (), note=note, on=on)
 
 
-def _sort_by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
+def _sort_by_category(run: Run, entries: Sequence[RankedKernel]) -> Iterator[Block]:
     """The kernels summed by category, for a page; nothing if the kernels themselves are few."""
     if len(entries) <= FEW_ROWS:
         return
-    groups: dict[Category, list[Entry]] = {}
+    groups: dict[Category, list[RankedKernel]] = {}
     for entry in entries:
         groups.setdefault(entry.kernel.category, []).append(entry)
     titles = ("kernels", "calls", "time", name_share_column(run), "gain limit")
@@ -149,7 +149,7 @@ def _sort_by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
     yield Table((make_text_column("category"), *map(Column, titles)), rows, on=ShownIn.PAGE)
 
 
-def _make_name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:
+def _make_name_cells(entry: RankedKernel, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:
     kernel, graph = entry.kernel, names.clean(entry.module.label) if several else ""
     origin = describe_origin(kernel, place_of)
     yield Cell(str(entry.number), entry.number)
@@ -176,7 +176,7 @@ def _make_layer_cell(kernel: Kernel) -> Cell:
     return Cell(found[0] if found else "", notes=make_notes(more))
 
 
-def _make_figures(run: Run, entry: Entry, *, roofs: bool) -> Iterator[Cell]:
+def _make_figures(run: Run, entry: RankedKernel, *, roofs: bool) -> Iterator[Cell]:
     roof, cost = entry.kernel.roof, entry.cost
     yield Cell(units.count(cost.calls), cost.calls)
     yield Cell(units.seconds(cost.time_s), cost.time_s)
@@ -421,7 +421,7 @@ def write_kernels_csv(run: Run, sort: str = "time") -> str:
     columns = {**_KERNELS, **_STEP_KERNELS} if find_step(run) else _KERNELS
     rows = (
         (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in columns.values()))
-        for entry in rank(run, sort)
+        for entry in rank_kernels(run, sort)
     )
     return write_csv(("graph", "slug", *columns), rows)
 
@@ -484,7 +484,7 @@ def _make_category_rows(run: Run) -> Iterator[Sequence[object]]:
 
 
 def _make_shape_rows(run: Run) -> Iterator[Sequence[object]]:
-    for entry in rank(run):
+    for entry in rank_kernels(run):
         kernel = entry.kernel
         place = (entry.module.label, entry.module.slug, kernel.name, kernel.kernel_id, kernel.operator)
         for group in kernel.shapes:

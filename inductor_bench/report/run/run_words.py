@@ -43,7 +43,7 @@ LEAST_WEIGHT = 0.02
 
 
 @dataclass(frozen=True)
-class Entry:
+class RankedKernel:
     """A ranked kernel with its graph, and its cost in the step or in one iteration of its graph.
 
     ``share`` refers to the step, or to the time of all graphs (see :func:`compute_whole_time_s`).
@@ -56,7 +56,7 @@ class Entry:
     cost: Cost
 
 
-def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
+def rank_kernels(run: Run, sort: str = "time") -> tuple[RankedKernel, ...]:
     """Ranks the kernels of all graphs and numbers them from 1.
 
     Args:
@@ -72,7 +72,7 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
     rows.sort(key=lambda row: _make_sort_key(row[2], sort), reverse=True)
     whole = compute_whole_time_s(run)
     return tuple(
-        Entry(number, module, kernel, cost.time_s / whole if whole else None, cost)
+        RankedKernel(number, module, kernel, cost.time_s / whole if whole else None, cost)
         for number, (module, kernel, cost) in enumerate(rows, 1)
     )
 
@@ -239,7 +239,7 @@ EXPLAINED = ("of peak", "gain limit", "step saves", "alone")
 """The columns of the kernel table that need an explanation."""
 
 
-def write_kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] = EXPLAINED) -> list[str]:
+def write_kernel_caption(run: Run, entries: Iterable[RankedKernel], columns: Collection[str] = EXPLAINED) -> list[str]:
     """Explains the columns of the kernel table, those that it shows, in one or two lines."""
     shown = list(entries)
     if find_step(run) is not None:
@@ -312,7 +312,7 @@ def search_words(finding: Finding, search: Optimization) -> str:
 def describe_origin(kernel: Kernel, place_of: Mapping[str, str]) -> str:
     """The user's line and the operation of a kernel; ``place_of`` has the short names of files."""
     is_call = kernel.category.is_library and kernel.operator
-    source = names.place(kernel, place_of) if is_call else names.source(kernel, place_of)
+    source = names.describe_source_place(kernel, place_of) if is_call else names.describe_source_line(kernel, place_of)
     return " · ".join(filter(None, (source, names.describe_operation(kernel))))
 
 
@@ -341,7 +341,7 @@ def _format_share(seconds: float, whole_s: float) -> str:
     return f"{units.seconds(seconds)} ({units.percent(seconds / whole_s)})"
 
 
-def _describe_roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
+def _describe_roofs(run: Run, entries: Sequence[RankedKernel]) -> list[str]:
     """Returns the measured roofs with which the shown kernels are compared."""
     peaks = run.peaks
     if peaks is None:
@@ -360,7 +360,7 @@ def _describe_roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
     return roofs
 
 
-def _describe_cache_roofs(name: str, peaks: Peaks, entries: Sequence[Entry]) -> str:
+def _describe_cache_roofs(name: str, peaks: Peaks, entries: Sequence[RankedKernel]) -> str:
     """Returns ``L2 9.30 TB/s``, or the range of a CPU's caches: the fewer bytes a call moves, the faster they are."""
     rates = (describe_rate(entry.module, entry.kernel) for entry in entries if entry.kernel.roof.bound == "cache")
     found = sorted(peak for rate in rates if (peak := rate.find_peak(peaks)))
@@ -389,7 +389,7 @@ def describe_peaks(peaks: Peaks) -> str:
     return ", ".join(parts) + (f"; measured {peaks.measured_at}" if peaks.measured_at else "")
 
 
-def _describe_matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
+def _describe_matrix_roofs(run: Run, entries: Sequence[RankedKernel]) -> str:
     """Returns ``compute 686 TFLOP/s (float16)`` with the element types of the compute-bound kernels."""
     peaks = run.peaks
     rates: dict[str, float] = {}
@@ -408,7 +408,7 @@ def name_bound(bound: str, device: Device) -> str:
     return {"memory": "DRAM", "cache": device.words.cache, "unknown": units.MISSING}.get(bound, names.clean(bound))
 
 
-def format_peak_share(entry: Entry) -> str:
+def format_peak_share(entry: RankedKernel) -> str:
     """Returns ``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency``, ``L2`` (the share is unknown), or a dash."""
     name = name_bound(entry.kernel.roof.bound, find_device(entry.module.device))
     if entry.kernel.roof.peak_share is None:
@@ -416,7 +416,7 @@ def format_peak_share(entry: Entry) -> str:
     return f"{units.whole_percent(entry.kernel.roof.peak_share)} {name}"
 
 
-def format_alone_ratio(run: Run, entry: Entry) -> str:
+def format_alone_ratio(run: Run, entry: RankedKernel) -> str:
     """Returns ``0.62x`` for a kernel whose time alone differs much from its time in the program; else nothing."""
     ratio = compute_alone_ratio(run, entry.kernel)
     if ratio is None or not is_far_off(ratio):
@@ -430,7 +430,7 @@ def format_rates(kernel: Kernel) -> str:
     return units.rate(roof.bandwidth) if roof.bandwidth is not None else units.flop_rate(roof.flop_rate)
 
 
-def find_rows(finding: Finding, entries: Iterable[Entry]) -> str:
+def find_rows(finding: Finding, entries: Iterable[RankedKernel]) -> str:
     """Lists a finding's rows in the kernel table and the number of its other kernels: ``no. 1-3, 8 and 4 more``."""
     numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
     found = sorted({numbers[place] for place in finding.kernels if place in numbers})

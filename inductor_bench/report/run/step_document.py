@@ -60,7 +60,7 @@ from ..document import (
     make_text_column,
 )
 from .run_tables import name_anchor
-from .run_words import Entry
+from .run_words import RankedKernel
 
 RANK_WORDS = (
     "work: the device computes or copies · exposed: collectives run and nothing is computed, waits for other ranks "
@@ -87,7 +87,7 @@ _KIND_NAMES = {
 }
 
 
-def make_step_section(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry] = ()) -> Section:
+def make_step_section(run: Run, timeline: StepTimeline | None, entries: Sequence[RankedKernel] = ()) -> Section:
     """Where the step goes; nothing if no step was profiled. ``entries`` are the rows of the kernels."""
     program = find_step(run)
     if program is None:
@@ -310,7 +310,7 @@ def _make_rank_cells(rank: RankSteps) -> Iterator[Cell]:
 # --- the timeline -----------------------------------------------------------------------------------------------------
 
 
-def _make_lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry]) -> Iterator[Block]:
+def _make_lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[RankedKernel]) -> Iterator[Block]:
     if timeline is None or not timeline.intervals or timeline.time_s <= 0:
         return
     colour_of = choose_graph_colours(run)
@@ -333,14 +333,20 @@ def _make_lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry
     yield Sentence(f"{click}traces/step.trace.json.gz opens in Perfetto.", NOTE, on=ShownIn.PAGE)
 
 
-def _list_marks(timeline: StepTimeline, entries: Sequence[Entry]) -> Iterator[Mark]:
+def _list_marks(timeline: StepTimeline, entries: Sequence[RankedKernel]) -> Iterator[Mark]:
     """The kernels of a timeline, each in the colour of its category."""
     rows = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     for one in timeline.kernels:
         entry = rows.get((one.graph, one.name))
         colour = palette.choose_category_colour(entry.kernel.category) if entry else palette.UNKNOWN
         spans = tuple((begin / timeline.time_s, (end - begin) / timeline.time_s) for begin, end in one.spans_s)
-        yield Mark(names.short(one.name, NAME_WIDTH), name_anchor(entry) if entry else "", colour, one.lane, spans)
+        yield Mark(
+            names.shorten(one.name, NAME_WIDTH),
+            name_anchor(entry) if entry else "",
+            colour,
+            one.lane,
+            spans,
+        )
 
 
 def list_step_numbers(rank: RankSteps) -> tuple[int, ...]:
@@ -419,7 +425,7 @@ def choose_interval_colour(one: Interval, colour_of: dict[str, str]) -> str:
 def make_legend(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[tuple[str, str]]:
     """The entries of a legend for these intervals: ``(name, colour)``."""
     kinds = {one.kind for one in intervals}
-    graphs = [(names.end(names.clean(label), 28), colour) for label, colour in colour_of.items()]
+    graphs = [(names.cut_end(names.clean(label), 28), colour) for label, colour in colour_of.items()]
     named = graphs if len(graphs) <= MOST_GRAPHS_NAMED else [("graphs", palette.PARTS[GRAPH])]
     kinds_shown = [*(kind for kind in _KIND_NAMES if kind in kinds), *sorted(kinds - {GRAPH, *_KIND_NAMES})]
     others = [(_KIND_NAMES.get(kind) or names.clean(kind), palette.choose_part_colour(kind)) for kind in kinds_shown]
@@ -478,7 +484,7 @@ def _make_host_row(one: HostStretch, whole_s: float) -> Row:
     line = name_line(one.source)
     if one.source is not None and not line.endswith(f" {one.source.function}"):
         line = f"{line} {one.source.function}"
-    code = f"`{names.end(one.source.code, MOST_CODE)}`" if one.source and one.source.code else ""
+    code = f"`{names.cut_end(one.source.code, MOST_CODE)}`" if one.source and one.source.code else ""
     return Row(
         (
             Cell(names.clean(one.function) or "-"),

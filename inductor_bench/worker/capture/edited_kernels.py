@@ -89,10 +89,12 @@ class EditedAutotuner:
 
     def state(self) -> PinState:
         replaced = self.own is not None and "run" not in vars(self.own)
-        return _state_of(self, self.tuned is not None, replaced, self.name)
+        return _describe_edit_state(self, self.tuned is not None, replaced, self.name)
 
 
-def _state_of(edited: EditedAutotuner | EditedCalls, compiled: bool, replaced: bool, event_name: str = "") -> PinState:
+def _describe_edit_state(
+    edited: EditedAutotuner | EditedCalls, compiled: bool, replaced: bool, event_name: str = ""
+) -> PinState:
     """Returns the state of an edit: whether it compiled, and whether the program's own source runs instead of it."""
     if not compiled:
         state, reason = REFUSED, edited.reason
@@ -274,7 +276,7 @@ class EditedCalls:
             self.owner.switch_edit(self, tuned)
 
     def state(self) -> PinState:
-        return _state_of(self, self.kernel is not None, self not in self.owner.active)
+        return _describe_edit_state(self, self.kernel is not None, self not in self.owner.active)
 
 
 class CallEdits:

@@ -100,7 +100,7 @@ class ProcessObserver:
         self._undo += [upstream.set_options(OPTIONS), upstream.print_no_paths()]
         self._undo.append(upstream.trace_compilations(str(self._trace)))
         self._undo += [note_layers(sys.modules[PROVENANCE]), note_all_nodes(sys.modules[TRITON_KERNELS])]
-        self._without, undo = uncompiled.begin(self._folder / UNCOMPILED, sys.modules[TORCH])
+        self._without, undo = uncompiled.begin_observation(self._folder / UNCOMPILED, sys.modules[TORCH])
         self._undo += [undo, *uncompiled.hear_compilations()]
         self._process = ObservedProcess(self._folder, self._make_steps)
         self._undo.append(self._process.begin(sys.modules[CODE_CACHE]))

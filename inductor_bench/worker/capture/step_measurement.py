@@ -26,10 +26,10 @@ from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, make_coordinator
 from .step_recording import (
+    CompileTimeMeter,
     Moment,
     OtherThreadError,
     Recording,
-    Settling,
     StepClock,
     Touches,
     end_left_profile,
@@ -142,7 +142,7 @@ class Measurement:
         self.found = make_empty_steps()
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
-        self._clock, self._settling_time = StepClock(), Settling()
+        self._clock, self._settling_time = StepClock(), CompileTimeMeter()
         self._has_stacks, self._is_chosen, self._samples = limits.stacks, limits.steps is not None, limits.samples
         self._sampling: HostSampling | None = None
         self._timed: tuple[Sequence[Moment], ...] = ()  # the windows whose times are kept

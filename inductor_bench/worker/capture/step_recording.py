@@ -83,7 +83,7 @@ class StepClock:
         return Moment(number, arrived_s, time.perf_counter(), event)
 
 
-class Settling:
+class CompileTimeMeter:
     """Measures the host's time of the compilation, from the first compilation on, in seconds.
 
     Steps in which the program compiles nothing do not count, and neither does the work of the observation: a window

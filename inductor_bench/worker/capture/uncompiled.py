@@ -85,7 +85,7 @@ class ObjectNames:
             return
         with contextlib.suppress(*RECOVERABLE):
             number, again = (int(part) for part in compile_id.split("/")[-2:])
-            name, alike = name_of(frame.owner, stack) if frame.owner is not None else ("", 1)
+            name, alike = name_module(frame.owner, stack) if frame.owner is not None else ("", 1)
             of_class = type(frame.owner).__name__ if upstream.is_forward_of(frame.code, frame.owner) else ""
             wrapped = self._wrapped[frame.code]
             self._found[number, again] = CompiledObject(number, again, name, alike, wrapped, of_class)
@@ -98,7 +98,7 @@ class ObjectNames:
         temporary.replace(self._path)
 
 
-def name_of(module: Any, stack: FrameType | None) -> tuple[str, int]:
+def name_module(module: Any, stack: FrameType | None) -> tuple[str, int]:
     """The program's name of a module, and the number of modules in its model that look the same.
 
     The name of a module within another one is its path: ``unet.down_blocks.1``. Any other module has the name of its
@@ -279,7 +279,7 @@ class UncompiledProcess:
             temporary.replace(self._path)
 
 
-def begin(folder: Path, torch: Any) -> tuple[UncompiledProcess, Callable[[], None]]:
+def begin_observation(folder: Path, torch: Any) -> tuple[UncompiledProcess, Callable[[], None]]:
     """Begins the observation in this process; returns the observation and a function that ends it.
 
     Args:
@@ -306,7 +306,7 @@ def begin(folder: Path, torch: Any) -> tuple[UncompiledProcess, Callable[[], Non
 def observe_uncompiled(torch: Any) -> None:
     """Starts the observation in this process. ``torch`` has just been imported."""
     try:
-        process, _ = begin(Path(os.environ[CAPTURE_FOLDER], UNCOMPILED), torch)
+        process, _ = begin_observation(Path(os.environ[CAPTURE_FOLDER], UNCOMPILED), torch)
     except RECOVERABLE:
         traceback.print_exc()
         return

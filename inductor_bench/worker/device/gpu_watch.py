@@ -20,7 +20,7 @@ from ...records.base import OtherProcess
 from ...records.code import MachineLoad
 from ...records.evidence import ClockSample, GpuSharing
 from ...records.run import Peaks
-from .machine import Driver, find_parents, load_since, name_of, own_bytes, read_counters
+from .machine import Driver, find_parents, load_since, own_bytes, read_counters, read_process_name
 
 CLOCKS_S = 0.1
 """Seconds between two readings of a GPU's clock."""
@@ -92,7 +92,7 @@ def find_sharing(driver: Driver, begin_us: int, steady_us: int) -> GpuSharing:
         pids, shares, held = {}, None, {}
     family = {pid for pid in pids if is_family(pid)}
     others = (
-        OtherProcess(pid, name_of(pid), held.get(pid), None if shares is None else shares.get(pid, 0.0))
+        OtherProcess(pid, read_process_name(pid), held.get(pid), None if shares is None else shares.get(pid, 0.0))
         for pid in pids
         if pid not in family
     )

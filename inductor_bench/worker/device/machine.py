@@ -362,7 +362,7 @@ def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> Dev
     ours = own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
     return DeviceUse(
         gpu=driver.number(),
-        processes=tuple(OtherProcess(each.pid, name_of(each.pid), each.memory_bytes) for each in others),
+        processes=tuple(OtherProcess(each.pid, read_process_name(each.pid), each.memory_bytes) for each in others),
         busy=busy,
         held_bytes=None if used is None else max(used - driver.drawing_bytes() - ours, 0),
     )
@@ -389,7 +389,7 @@ def find_parents(pid: int) -> Iterator[int]:
         yield pid
 
 
-def name_of(pid: int) -> str:
+def read_process_name(pid: int) -> str:
     """The name of a process; empty if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()

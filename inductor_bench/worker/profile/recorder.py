@@ -157,7 +157,7 @@ def describe_views(tensors: list[torch.Tensor], regions: Iterable[Region]) -> li
                 offset=int(tensor.storage_offset()) - region.start // itemsize,
                 shape=tuple(map(int, tensor.shape)),
                 stride=tuple(map(int, tensor.stride())),
-                dtype=name_of(tensor.dtype),
+                dtype=name_torch_value(tensor.dtype),
                 itemsize=itemsize,
             )
     return [views[index] for index in range(len(tensors))]
@@ -193,7 +193,7 @@ def make_opaque_argument(text: str) -> Argument:
     return Argument("opaque", text=text)
 
 
-def name_of(value: Any) -> str:
+def name_torch_value(value: Any) -> str:
     """Returns torch's name of a dtype, layout or memory format, without the prefix ``torch.``."""
     return str(value).removeprefix("torch.")
 
@@ -204,9 +204,9 @@ def _describe_float(value: Any) -> Argument:
 
 
 def _describe_special(value: torch.Tensor) -> str:
-    layout = name_of(value.layout).removeprefix("_")
+    layout = name_torch_value(value.layout).removeprefix("_")
     kind = layout if type(value) in (torch.Tensor, torch.nn.Parameter) else type(value).__name__
-    return f"{kind} {name_of(value.dtype)}{list(value.shape)}"
+    return f"{kind} {name_torch_value(value.dtype)}{list(value.shape)}"
 
 
 _DESCRIPTIONS: tuple[tuple[tuple[type, ...], Callable[[Any], Argument]], ...] = (
@@ -214,10 +214,10 @@ _DESCRIPTIONS: tuple[tuple[tuple[type, ...], Callable[[Any], Argument]], ...] = 
     ((int, torch.SymInt), lambda value: Argument("int", integer=int(value))),
     ((float, torch.SymFloat), _describe_float),
     ((str,), lambda value: Argument("text", text=value)),
-    ((torch.dtype,), lambda value: Argument("dtype", text=name_of(value))),
+    ((torch.dtype,), lambda value: Argument("dtype", text=name_torch_value(value))),
     ((torch.device,), lambda value: Argument("device", text=value.type)),
-    ((torch.layout,), lambda value: Argument("layout", text=name_of(value))),
-    ((torch.memory_format,), lambda value: Argument("memory_format", text=name_of(value))),
+    ((torch.layout,), lambda value: Argument("layout", text=name_torch_value(value))),
+    ((torch.memory_format,), lambda value: Argument("memory_format", text=name_torch_value(value))),
 )
 
 
@@ -419,7 +419,7 @@ class _Recorder:
         count = len(call.arguments)
         arguments, keywords = tuple(described[:count]), dict(zip(call.keywords, described[count:], strict=True))
         storages = tuple(
-            Storage(region.size, name_of(region.dtype), region.device.type, region.alignment, NORMAL)
+            Storage(region.size, name_torch_value(region.dtype), region.device.type, region.alignment, NORMAL)
             for region in regions
         )
         key = (call.kernel, call.operator, arguments, tuple(keywords.items()), storages)

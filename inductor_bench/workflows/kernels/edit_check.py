@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...analysis.findings.finding import list_program_words
 from ...analysis.statistics import summarize
-from ...autotune.methods import RaceResult, race
+from ...autotune.methods import RaceResult, run_race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...devices.nvidia import NVIDIA
 from ...devices.protocol import CPU
@@ -316,7 +316,7 @@ class EditUnderCheck:
         numbers = (self.launches, 0)
         self.session.ask(Load(numbers[0], str(self._file("original", 0))), LOAD_S)
         self.session.ask(CompileKernel(numbers[0]), COMPILE_S)
-        running, method = race(2, plan=plan_pairs(self.session.request.proof_s)), ""
+        running, method = run_race(2, plan=plan_pairs(self.session.request.proof_s)), ""
         order = next(running)
         for number in itertools.count(1):
             self.progress.update(f"round {number}")

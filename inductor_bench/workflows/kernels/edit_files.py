@@ -270,11 +270,11 @@ def _make_edit(found: RunKernel, place: Path) -> KernelEdit:
         triton=versions.triton if language == "triton" else None,
         device=found.candidate.header.device_name or "",
         reference=_write_reference(found),
-        facts=_list_facts(found),
+        facts=_list_edit_facts(found),
     )
 
 
-def _list_facts(found: RunKernel) -> Mapping[str, Any]:
+def _list_edit_facts(found: RunKernel) -> Mapping[str, Any]:
     header, recorded = found.candidate.header, dict(found.candidate.recorded)
     for name in ("launch", "reference"):
         recorded.pop(name, None)

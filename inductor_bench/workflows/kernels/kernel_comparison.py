@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...analysis.statistics import summarize
 from ...autotune.kernel_variants import find_variants
-from ...autotune.methods import METHODS, RacePlan, RaceResult, Variants, race
+from ...autotune.methods import METHODS, RacePlan, RaceResult, Variants, run_race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
@@ -261,7 +261,7 @@ def plan_pairs(proof_s: float | None) -> RacePlan:
 def _time_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
     """Races both kernels in alternating order until the verdict is decided or the rounds and the time are spent."""
     request = sides[0].session.request
-    running_race, state = race(2, plan=plan_pairs(request.proof_s)), request.state
+    running_race, state = run_race(2, plan=plan_pairs(request.proof_s)), request.state
     order = next(running_race)
     while True:
         times: list[float] = []

@@ -65,7 +65,7 @@ from ...source.standalone_header import holds_triton_kernel
 from ...store.files import read_text
 from ...store.folder import is_edited, read_rows
 from ...store.lock import TURN, WAITING
-from ..modules.targets import find
+from ..modules.targets import find_path_kind
 from ..progress import Progress
 
 # Refuses to measure on a GPU that another job uses, unless the user insists.
@@ -491,19 +491,21 @@ def find_files(targets: Sequence[str]) -> list[Path]:
     """
     found: list[Path] = []
     for target in targets:
-        place, _, glob = (target, "", "") if "#" not in target or find(Path(target)) else target.partition("#")
+        place, _, glob = (
+            (target, "", "") if "#" not in target or find_path_kind(Path(target)) else target.partition("#")
+        )
         path = Path(place)
-        path = path / "kernels" if find(path) == "folder" == find(path / "kernels") else path
-        if not find(path):
+        path = path / "kernels" if find_path_kind(path) == "folder" == find_path_kind(path / "kernels") else path
+        if not find_path_kind(path):
             hint = "`inductor-bench extract SOURCE -o DIR` writes standalone files"
             raise UsageError(f"there is no {path}", hint, "no-such-target")
-        if find(path) == "folder":
+        if find_path_kind(path) == "folder":
             pattern = glob.removesuffix(".py") or "*"
             matching = [each for each in _list_files(path) if fnmatchcase(each.name, f"{pattern}.py")]
             if not matching:
                 raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds", "no-fitting-kernel")
             found += matching
-        elif find(path) == "file":
+        elif find_path_kind(path) == "file":
             found.append(path)
         else:
             raise UsageError(
@@ -539,12 +541,12 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
             "misplaced-option",
         )
     for place in places:
-        if find(place):
+        if find_path_kind(place):
             raise UsageError(f"{place} exists", "choose another place with --save", "folder-in-use")
     folder = places[0].parent
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    if find(folder) != "folder" or not os.access(folder, os.W_OK):
+    if find_path_kind(folder) != "folder" or not os.access(folder, os.W_OK):
         raise UsageError(f"{folder} cannot be written to", "choose another place with --save", "unwritable")
 
 

@@ -193,11 +193,11 @@ def make_calls_edit(found: RunCalls, place: Path) -> KernelEdit:
         triton=None if on_host else versions.triton,
         device=found.candidates[0].header.device_name or "",
         reference=_write_reference(found),
-        facts=_list_facts(found),
+        facts=_list_edit_facts(found),
     )
 
 
-def _list_facts(found: RunCalls) -> Mapping[str, Any]:
+def _list_edit_facts(found: RunCalls) -> Mapping[str, Any]:
     stretch, first = found.stretch, found.candidates[0]
     times = [one.header.time_s for one in found.candidates]
     recorded = {name: first.recorded.get(name) for name in ("threads", "vector_isa")}

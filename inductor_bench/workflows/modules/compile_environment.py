@@ -263,7 +263,7 @@ def compile_times(trace: StructuredTrace, cache: Path | None) -> CompileTimes:
         return CompileTimes(trace.compile_phases)
     own = {path for one in trace.compilations for path in one.compiled}
     cached = tuple(dict.fromkeys(path for one in trace.compilations for path in one.cached if path not in own))
-    wholes = [_add_earlier_times(one, own, cache) for one in trace.compilations]
+    wholes = [_add_cached_compile_times(one, own, cache) for one in trace.compilations]
     known = [one for one in wholes if one is not None]
     at = max((one.compiled_at for one in known), default="")
     if len(known) < len(wholes):
@@ -285,7 +285,7 @@ def _find_longest(
     return max(map(_sort_phases, sums.values()), key=total_s, default=())
 
 
-def _add_earlier_times(one: FrameCompilation, own: Set[str], cache: Path) -> KnownCompilation | None:
+def _add_cached_compile_times(one: FrameCompilation, own: Set[str], cache: Path) -> KnownCompilation | None:
     """Returns a compilation as if the caches had been empty; ``None`` if a part that an earlier run compiled is
     unknown."""
     earlier = [path for path in one.cached if path not in own]

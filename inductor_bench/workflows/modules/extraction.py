@@ -40,7 +40,7 @@ from ...source.standalone_header import RecordedCall, StandaloneHeader
 from ...source.static_calls import read_buffers, read_static_launches
 from ...store import codec
 from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, read_index
-from ...store.run_files import load_details, load_evidence
+from ...store.run_files import load_evidence, load_module_details
 from ...trace.attribution import align_calls
 from ...version import __version__
 from .module_measurements import ModuleValues, RecordedValues, make_values_folder, note_drawn_values, read_values
@@ -215,7 +215,7 @@ def _add_times(module: ModuleKernels, attributed: AttributedModule, record: Modu
 
 def _find_kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
     """The files of recorded values in a RUN, by module and kernel."""
-    if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
+    if not any(load_module_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
         raise UsageError(
             f"{folder.path} holds no recorded values", f"record them when it is measured: {again}", "no-values"

@@ -38,7 +38,7 @@ from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder
 from ...store.lock import LOADS_BESIDE, TURN, DeviceTurn
-from ...store.run_files import save_details
+from ...store.run_files import save_module_details
 from ...trace.stored_traces import store_trace
 from .program_run import CapturedProgram, FoundModule, labelled
 
@@ -355,7 +355,7 @@ class Profiling:
         return path
 
     def _keep_details(self, label: ModuleLabel, details: Details) -> Details:
-        save_details(self._folder, label.slug, details)
+        save_module_details(self._folder, label.slug, details)
         return details
 
     def _trace_path(self, label: ModuleLabel) -> Path:
@@ -422,7 +422,7 @@ def are_measured_beside(modules: Sequence[FoundModule]) -> bool:
     return False
 
 
-class Ahead(Generic[T]):
+class ConcurrentWorks(Generic[T]):
     """Pieces of work that are begun in their order, some of them at once.
 
     Args:
@@ -498,13 +498,13 @@ class ModuleMeasurements:
             variables = {TURN: str(pool.folder / "device-turn"), LOADS_BESIDE: "1"}
         of_request = request.repeat, request.trace, request.recorded_bytes
         self.profiling = Profiling(pool, folder, *of_request, variables)
-        self._measured = Ahead([partial(self.profiling.profile, *one) for one in self.modules], self.at_once)
-        self._surveyed: Ahead[Survey] | None = None
+        self._measured = ConcurrentWorks([partial(self.profiling.profile, *one) for one in self.modules], self.at_once)
+        self._surveyed: ConcurrentWorks[Survey] | None = None
         if self.at_once > 1 and captured.modules:
             log, device = folder.logs / "survey.log", self.device
             peaks = "cached" if self._runs_module else "known"  # it measures them in its turn, as modules are
             take = partial(take_survey, pool, calls, device=device, peaks=peaks, log=log, variables=variables)
-            self._surveyed = Ahead([take], 2)
+            self._surveyed = ConcurrentWorks([take], 2)
         self._calls = tuple(calls)
 
     @property

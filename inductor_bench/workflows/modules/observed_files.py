@@ -221,7 +221,7 @@ def describe_news(steps: Sequence[ObservedSteps], compiled: int) -> str:
     return ", ".join([*known, *(word for state, word in doing.items() if furthest and furthest.state == state)])
 
 
-class News:
+class ProgressReporter:
     """Reports how far a program is, at most once in :data:`NEWS_S` seconds, and only if there is news.
 
     Args:

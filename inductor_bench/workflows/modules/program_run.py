@@ -44,7 +44,7 @@ from ...store.redaction import Redaction
 from ..progress import Progress
 from .compile_environment import compile_times, make_observed_environment
 from .observed_files import (
-    News,
+    ProgressReporter,
     StepWatch,
     describe_news,
     explain_uncompiled,
@@ -308,7 +308,9 @@ def capture_program(
 
     tell = partial(progress.note, MEASURED)
     watch = StepWatch(work / "observed", request.stop, tell, *map(look, looks or ()))
-    news = News(lambda: describe_news(watch.steps, len(find_printed_module_paths(read_text(log)))), progress.note)
+    news = ProgressReporter(
+        lambda: describe_news(watch.steps, len(find_printed_module_paths(read_text(log)))), progress.note
+    )
 
     def is_finished() -> bool:
         if not watch.is_answered:
@@ -397,7 +399,7 @@ def run_program(
     Raises:
         InductorBenchError: the program cannot be started.
     """
-    leave_turn(request, environment)
+    remove_device_lock(request, environment)
     progress.stage(f"running {how}{format_shown_command(request, environment)}")
     return run_process(
         command,
@@ -410,7 +412,7 @@ def run_program(
     )
 
 
-def leave_turn(request: BreakdownRequest, environment: dict[str, str]) -> None:
+def remove_device_lock(request: BreakdownRequest, environment: dict[str, str]) -> None:
     """Removes the variable of the device's lock from the environment of a program that does not use this lock.
 
     The process that starts the program holds the lock while the program runs, also for commands of this tool that

@@ -70,10 +70,10 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
             )
         return _check_target(Target(source, name), request)
     path = Path(name)
-    if find(path):
+    if find_path_kind(path):
         return _check_target(Target(_find_kind(path, accepted), name, (path,)), request)
     file, colon, function = name.rpartition(":")
-    if colon and find(Path(file)) == "file" and function.isidentifier():
+    if colon and find_path_kind(Path(file)) == "file" and function.isidentifier():
         return _check_target(Target("factory", name, (Path(file),)), request)
     raise UsageError(f"{name} does not exist", _guess(request, accepted), "no-such-target")
 
@@ -85,13 +85,13 @@ def _make_command_target(request: BreakdownRequest) -> Target:
         raise UsageError("no target given", "try: inductor-bench breakdown model.py", "missing-target")
     if shutil.which(words[0]) is None:
         hint = "give a command as it is typed in a shell"
-        if words[0].endswith(".py") and find(Path(words[0])) == "file":
+        if words[0].endswith(".py") and find_path_kind(Path(words[0])) == "file":
             hint = f"try: {format_command(['python', *words])}"
         raise UsageError(f"{words[0]!r} is not a command that can be run", hint, "no-such-target")
     return _check_target(Target(COMMAND, find_program(words)), request)
 
 
-def find(path: Path) -> str:
+def find_path_kind(path: Path) -> str:
     """Returns the kind of a path: ``file``, ``folder``, ``other`` (a pipe or a device), or empty if it does not exist.
 
     Raises:
@@ -157,11 +157,11 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
 
 
 def _find_kind(path: Path, accepted: str) -> str:
-    kind = find(path)
+    kind = find_path_kind(path)
     if kind == "other":
         raise UsageError(f"{path} is neither a file nor a folder", accepted, "wrong-target")
     if kind == "folder":
-        if find(path / RECORD) == "file":
+        if find_path_kind(path / RECORD) == "file":
             return "run"
         if any(path.glob(STRUCTURED_TRACE_LOGS)):
             return "structured-trace"
@@ -195,7 +195,7 @@ def _is_compiled_module(head: str, path: Path) -> bool:
 def _make_target_of_modules(request: BreakdownRequest, accepted: str) -> Target:
     paths = tuple(dict.fromkeys(Path(name) for name in (request.target, *request.others)))
     for path in paths:
-        if find(path) != "file":
+        if find_path_kind(path) != "file":
             raise UsageError(f"{path} does not exist", name="no-such-target")
         if _find_kind(path, accepted) != "module":
             raise UsageError(
@@ -214,7 +214,7 @@ def _check_target(target: Target, request: BreakdownRequest) -> Target:
                 "inductor-bench breakdown c….py --trace FILE",
                 "misplaced-option",
             )
-        if find(request.trace) != "file":
+        if find_path_kind(request.trace) != "file":
             raise UsageError(f"the trace {request.trace} does not exist", name="no-such-target")
         target = Target("trace", target.name, target.paths)
     for complaint in _list_misfits(target, request):
@@ -281,7 +281,7 @@ def _list_misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageEr
             f"--python {request.python} is not a program that can be run", "give an interpreter's path", "no-python"
         )
     kept = [*target.paths, *([request.trace] if request.trace else [])]
-    if request.output is not None and find(request.output) and request.force:
+    if request.output is not None and find_path_kind(request.output) and request.force:
         cleared = request.output.resolve()
         for path in kept:
             if cleared in (path.resolve(), *path.resolve().parents):

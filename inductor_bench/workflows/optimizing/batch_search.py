@@ -19,7 +19,7 @@ from ...records.request import (
 )
 from ...records.request_fields import list_option_words
 from ...store.folder import RunFolder
-from ...store.program_folders import search_in
+from ...store.program_folders import load_search
 from ..model_list import find_source
 from .tried_program import STAGE
 
@@ -98,7 +98,7 @@ def is_without_search(run: RunFolder, search: SearchRequest) -> bool:
 def read_search(run: RunFolder) -> Optimization | None:
     """Returns the search of a RUN; ``None`` if there is none that can be read."""
     try:
-        return search_in(run.path)
+        return load_search(run.path)
     except InductorBenchError:
         return None
 

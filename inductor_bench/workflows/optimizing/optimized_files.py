@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.optimization.search_results import describe_result, write_program_command
-from ...analysis.optimization.trial_plans import TrialCandidate, name_of
+from ...analysis.optimization.trial_plans import TrialCandidate, name_variant
 from ...errors import InductorBenchError
 from ...launch.process import run_in_terminal
 from ...launch.worker import expose_package, join_paths
@@ -538,7 +538,7 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
         raise InductorBenchError(
             f"{folder} holds no setting that is proven", "`inductor-bench optimize` searches for some", "nothing-proven"
         )
-    candidate = TrialCandidate(name_of(found.winner.slugs), settings)
+    candidate = TrialCandidate(name_variant(found.winner.slugs), settings)
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
         switches = list_switches(candidate)

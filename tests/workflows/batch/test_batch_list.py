@@ -13,7 +13,7 @@ from inductor_bench.errors import UsageError
 from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.workflows.batch_state import list_breakdown_words
-from inductor_bench.workflows.model_list import merge, read_list, select
+from inductor_bench.workflows.model_list import merge_batch_options, read_list, select_requests
 
 
 def listed(folder: Path, text: str, name: str = "list.txt") -> tuple[ModelRequest, ...]:
@@ -186,21 +186,21 @@ def requests(*names: str) -> tuple[ModelRequest, ...]:
 def test_some_are_chosen(
     filters: tuple[str, ...], excludes: tuple[str, ...], shard: tuple[int, int] | None, left: str
 ) -> None:
-    chosen = select(requests("vit_a", "vit_b", "resnet_a", "resnet_b"), filters, excludes, shard)
+    chosen = select_requests(requests("vit_a", "vit_b", "resnet_a", "resnet_b"), filters, excludes, shard)
     assert " ".join(request.name for request in chosen) == left
 
 
 def test_shards_are_all_and_none_twice() -> None:
     every = requests(*(f"m{i}" for i in range(11)))
-    shards = [select(every, (), (), (i, 4)) for i in range(1, 5)]
+    shards = [select_requests(every, (), (), (i, 4)) for i in range(1, 5)]
     assert sorted(r.name for shard in shards for r in shard) == sorted(r.name for r in every)
 
 
 def test_a_selection_without_models_is_refused() -> None:
     with pytest.raises(UsageError, match="leave none of the 1 models"):
-        select(requests("a"), ("b",), (), None)
+        select_requests(requests("a"), ("b",), (), None)
     with pytest.raises(UsageError, match="shard 2/2 is empty"):
-        select(requests("a"), (), (), (2, 2))
+        select_requests(requests("a"), (), (), (2, 2))
 
 
 def test_options_of_the_whole_batch_go_where_they_fit() -> None:
@@ -209,7 +209,7 @@ def test_options_of_the_whole_batch_go_where_they_fit() -> None:
         ModelRequest("/x/s.py", name="s"),
         ModelRequest("/x/s.py:make", name="f"),
     ]
-    model, script, factory = merge(every, {"training": True, "batch_size": 2, "repeat": 5})
+    model, script, factory = merge_batch_options(every, {"training": True, "batch_size": 2, "repeat": 5})
     assert list_breakdown_words(BatchModel(model)) == ("--training", "--batch-size", "2", "--repeat", "5")
     assert list_breakdown_words(BatchModel(script)) == ("--repeat", "5")
     assert list_breakdown_words(BatchModel(factory)) == ("--training", "--repeat", "5")

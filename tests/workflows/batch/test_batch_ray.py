@@ -26,11 +26,11 @@ pytest.importorskip("ray")
 
 from inductor_bench.launch.ray_cluster import (
     NodeJob,
+    append_to_files,
     make_scratch,
     read_pieces,
     read_program,
     remove_scratch,
-    write_piece,
 )
 
 
@@ -342,7 +342,7 @@ def test_scratch_that_others_could_reach_is_not_used(tmp_path: Path, monkeypatch
 def test_a_machine_of_the_cluster_writes_within_its_folder(name: str, tmp_path: Path) -> None:
     name = f"{tmp_path}{name}" if name.startswith("/") else name
     with pytest.raises(ValueError, match="not the name of a file"):
-        write_piece(tmp_path / "a" / "b", [("good", b"x"), (name, b"x")])
+        append_to_files(tmp_path / "a" / "b", [("good", b"x"), (name, b"x")])
     assert not list(tmp_path.rglob("out"))
     job = NodeJob()
     try:
@@ -362,7 +362,7 @@ def test_a_folder_arrives_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pieces = list(read_pieces(tmp_path / "run"))
     assert len(pieces) == 3 and max(sum(len(data) for _, data in piece) for piece in pieces) < 20
     for piece in pieces:
-        write_piece(tmp_path / "copy", piece)
+        append_to_files(tmp_path / "copy", piece)
     files = [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]
     assert {path.relative_to(tmp_path / "copy").as_posix(): path.read_bytes() for path in files} == contents
 

@@ -178,7 +178,7 @@ def test_the_console_text(batch: BatchFolder, capsys: pytest.CaptureFixture[str]
     )
     assert "bad (capture, program): timm has no model bad" in out and "near names: bat" in out
     assert "4*" in out and "- two: batch 8 ran out of memory: tried with 4" in out
-    assert max(map(names.cells, lines_of(out, batch))) <= 100
+    assert max(map(names.count_columns, lines_of(out, batch))) <= 100
     assert f"inductor-bench kernel '{batch.path}/models/two#triton_per_fused_native_layer_norm_" in out
 
 
@@ -201,7 +201,7 @@ def test_it_fits(
     retune = Retune(*RETUNED, kernel=retuned_kernel("triton_poi_2.py", "max"))
     batch.run("two").save(replace(long, retunes=(retune,)) if retuned else long)
     out = report(capsys, batch.path, "--no-plots")
-    assert max(map(names.cells, lines_of(out, batch))) <= columns
+    assert max(map(names.count_columns, lines_of(out, batch))) <= columns
     for title in ("model", "gain limit", "family", "time", "of suite", *(["saves", "retune"] if retuned else [])):
         assert f" {title} " in f" {out} ".replace("\n", " "), f"there is no column {title}"
     families = next(line for line in out.splitlines() if "# " in line and " family " in line)

@@ -110,7 +110,7 @@ def test_what_did_not_come_to_its_retunes_is_measured_again(tmp_path: Path) -> N
 
 def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
+    from inductor_bench.launch.ray_cluster import NodeJob, append_to_files, read_pieces
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -124,7 +124,7 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
         while node.look()[1] is None:
             pass
         while piece := node.piece():
-            write_piece(back.path, piece)
+            append_to_files(back.path, piece)
     finally:
         node.close()
     assert [one.name for one in back.load().retunes] == ["triton_red_1"]

@@ -19,7 +19,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.codec import encode
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.modules import observed_files, program_run
-from inductor_bench.workflows.modules.observed_files import News, StepWatch, describe_news
+from inductor_bench.workflows.modules.observed_files import ProgressReporter, StepWatch, describe_news
 
 PROGRAM = """
 import json, os, sys, time, torch
@@ -103,7 +103,7 @@ def test_it_is_told_how_far_a_program_is_when_something_new_is_known_and_not_too
         reads += 1
         return known
 
-    news = News(read, said.append, lambda: now_s)
+    news = ProgressReporter(read, said.append, lambda: now_s)
 
     def look(time_s: float, words: str) -> list[str]:
         nonlocal now_s, known

@@ -25,7 +25,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.progress import Silent
-from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner, describe
+from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner, describe_process
 
 SHARED = "another process used the GPU during its steps (python, pid 7, 35% of the time)"
 
@@ -35,7 +35,7 @@ def test_a_later_round_that_compiles_again_says_so(round: int, graphs: int, said
     steps = ObservedSteps(1, "cpu", DONE, step_times_s=(0.1, 0.1), window_s=0.2)
     place = ProcessTurn(0, "default", ModeSet("default"), round)
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
-    found = describe(place, steps, ModeReport(calls=1, compiled_graphs=graphs), ended)
+    found = describe_process(place, steps, ModeReport(calls=1, compiled_graphs=graphs), ended)
     assert said in " ".join(found.notes) and bool(found.notes) == bool(said)
 
 
@@ -49,14 +49,14 @@ def test_a_process_on_a_shared_gpu_says_so(tmp_path: Path) -> None:
     ):
         steps = ObservedSteps(1, "cuda", DONE, step_times_s=(0.1, 0.1), window_s=0.2, sharing=sharing)
         place = ProcessTurn(0, "default", ModeSet("default"), 0)
-        assert describe(place, steps, ModeReport(calls=1), ended).notes == said
+        assert describe_process(place, steps, ModeReport(calls=1), ended).notes == said
 
 
 def test_the_compile_time_is_that_of_the_steps_that_compile(tmp_path: Path) -> None:
     settling = {"settled_after": 3, "settling_time_s": 10.0, "settling_steps_s": 4.0, "compiling_steps": 2}
     steps = ObservedSteps(1, "cpu", DONE, step_times_s=(0.1, 0.1), window_s=0.2, **settling)  # type: ignore[arg-type]
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
-    found = describe(ProcessTurn(0, "default", ModeSet("default"), 0), steps, ModeReport(calls=1), ended)
+    found = describe_process(ProcessTurn(0, "default", ModeSet("default"), 0), steps, ModeReport(calls=1), ended)
     assert found.compile_time_s == pytest.approx(10 - 4 - 2 * 0.1)
 
 
@@ -71,7 +71,7 @@ def test_the_busy_share_is_that_of_the_timed_step(step_s: float, share: float, t
     path = str(trace.write(tmp_path / "t.json"))
     steps = ObservedSteps(1, "cuda", DONE, step_times_s=(step_s, step_s), window_s=2 * step_s, trace=path)
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
-    work = describe(ProcessTurn(0, "eager", ModeSet("eager"), 0), steps, ModeReport(), ended).work
+    work = describe_process(ProcessTurn(0, "eager", ModeSet("eager"), 0), steps, ModeReport(), ended).work
     assert work is not None and work.busy_share == pytest.approx(share)
 
 

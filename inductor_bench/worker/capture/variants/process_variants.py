@@ -18,7 +18,7 @@ from ....store.files import read_json
 from ...upstream import graph_variants as upstream
 from ..step_observer import StepObserver
 from .gradients import GradientNotes
-from .settings import Values, VariantSettings, name_of
+from .settings import Values, VariantSettings, describe_switch
 from .turns import Turns
 
 
@@ -36,7 +36,7 @@ class HeldSettings:
         for switch in switches:
             self._by_kind.setdefault(switch.kind, {})[switch.setting] = switch
             if switch.kind in (ENVIRONMENT, PINS):  # the parent has set them
-                settings.applied.append(name_of(switch))
+                settings.applied.append(describe_switch(switch))
 
     def change_torch(self, torch: Any) -> None:
         """Changes the arguments of ``torch.compile``, and the layout of what it compiles; torch has been imported."""
@@ -123,7 +123,7 @@ class HeldSettings:
         return {name: switch.value for name, switch in self._by_kind.get(kind, {}).items()}
 
     def _apply(self, kind: str, name: str = "") -> None:
-        names = [name_of(one) for one in self._by_kind.get(kind, {}).values() if name in ("", one.setting)]
+        names = [describe_switch(one) for one in self._by_kind.get(kind, {}).values() if name in ("", one.setting)]
         self._settings.applied += [each for each in names if each not in self._settings.applied]
 
 

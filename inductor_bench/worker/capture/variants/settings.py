@@ -292,7 +292,7 @@ def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *,
         elif alternates:
             made.refuse(f"{switch.setting}: it can be set only when a process starts")
         if switch.kind in ALTERNATING:
-            made.applied.append(name_of(switch))
+            made.applied.append(describe_switch(switch))
     if flags:
         made.optimizer = OptimizerChange(flags, optimizers)
     if variant.is_placebo or made.changes:
@@ -302,7 +302,7 @@ def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *,
     return made
 
 
-def name_of(switch: VariantSwitch) -> str:
+def describe_switch(switch: VariantSwitch) -> str:
     """Returns a switch in words."""
     return f"{switch.setting}={switch.value}"
 

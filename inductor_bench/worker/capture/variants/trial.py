@@ -46,7 +46,7 @@ SAVE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Turn:
+class PlannedStep:
     """The variant that one step runs, and whether the step is timed."""
 
     variant: int
@@ -70,7 +70,7 @@ def order_of(turn: int, variants: Sequence[int]) -> list[int]:
     return found
 
 
-def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) -> list[Turn]:
+def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) -> list[PlannedStep]:
     """Returns all steps after the comparison of what the variants compute.
 
     Args:
@@ -79,10 +79,10 @@ def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) ->
         runs_on_host: whether no work of one step may still run in the next one.
     """
     held, lead = (2, 0) if runs_on_host else (4, 1)
-    turns = [Turn(number, False) for number in (ORIGINAL, *variants) for _ in range(WARM_STEPS)]
+    turns = [PlannedStep(number, False) for number in (ORIGINAL, *variants) for _ in range(WARM_STEPS)]
     for count in range(math.ceil(samples / (held - lead))):
         for number in order_of(count, variants):
-            turns += [Turn(number, step >= lead) for step in range(held)]
+            turns += [PlannedStep(number, step >= lead) for step in range(held)]
     return turns
 
 
@@ -116,10 +116,10 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         ranks, world = (find_number(name) or 1 for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
         super().__init__(folder, graphs, TriedVariants(seen.pid, "", SETTLING, seen.rank, ranks, world), TRIED)
         self._turns, self._gradients = turns, gradients
-        self._schedule: list[Turn] = []
+        self._schedule: list[PlannedStep] = []
         self._timed: list[TrialStep] = []
         self._done: list[VariantSample] = []
-        self._begun: tuple[Turn, Moment] | None = None
+        self._begun: tuple[PlannedStep, Moment] | None = None
         self._saved_s = 0.0
         self._counters: Counters | None = None  # before the first step of the schedule
 
@@ -181,25 +181,25 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         assert self._plan is not None and self._plan.end is not None
         if self._turns.request.only_compiles:
             alive = [one.number for one in self._turns.alive]
-            self._schedule = [Turn(number, False) for number in alive for _ in range(COMPILING_STEPS)]
+            self._schedule = [PlannedStep(number, False) for number in alive for _ in range(COMPILING_STEPS)]
         elif self._turns.request.alternates:
             alone = self._coordinator.decides and not self._coordinator.lead
             variants = [one.number for one in (self._turns.alive if alone else self._turns.settings[1:])]
             on_host = find_device(self._clock.device).runs_on_host
             self._schedule = schedule_of(variants, self._plan.end if variants else 0, runs_on_host=on_host)
         else:
-            self._schedule = [Turn(self._turns.held, False)] * WARM_STEPS
-            self._schedule += [Turn(self._turns.held, True)] * self._plan.end
+            self._schedule = [PlannedStep(self._turns.held, False)] * WARM_STEPS
+            self._schedule += [PlannedStep(self._turns.held, True)] * self._plan.end
         self._counters = read_counters()
         self._write(TIMING)
 
     # The steps
 
-    def _begin_step(self, turn: Turn, number: int) -> None:
+    def _begin_step(self, turn: PlannedStep, number: int) -> None:
         """Begins a step. The change from one variant to the next belongs to no step."""
         turns = self._turns
         if turn.variant not in (ORIGINAL, *(one.number for one in turns.alive)):
-            turn = Turn(turns.held, False)
+            turn = PlannedStep(turns.held, False)
         if turn.variant != turns.variant:
             self._read_memory(turns.active)
             turns.activate(turn.variant)
@@ -271,7 +271,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
                 state=state,
                 samples=tuple(self._done),
                 checks=tuple(turns.checks),
-                variants=tuple(map(_state_of, turns.settings)),
+                variants=tuple(map(_describe_variant_state, turns.settings)),
                 digests=tuple(self._gradients.digests),
                 notes=tuple(turns.notes),
                 load=load_since(self._counters, len(self._done)) if self._counters and self._done else None,
@@ -280,7 +280,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._saved_s = time.perf_counter()
 
 
-def _state_of(settings: VariantSettings) -> VariantState:
+def _describe_variant_state(settings: VariantSettings) -> VariantState:
     refused = settings.refused
     return VariantState(
         settings.number,
