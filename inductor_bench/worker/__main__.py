@@ -72,7 +72,7 @@ JOBS: dict[type[WorkerJob[Any]], str] = {
     job_requests.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
     job_requests.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
     job_requests.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
-    job_requests.SurveyMachine: "inductor_bench.worker.survey:survey",
+    job_requests.SurveyMachine: "inductor_bench.worker.survey:survey_machine",
 }
 """The function of each type of job, as ``MODULE:NAME``, so that a worker imports only the modules that it needs."""
 

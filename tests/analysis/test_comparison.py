@@ -413,7 +413,7 @@ def test_two_models_and_other_sizes_are_not_comparable() -> None:
     assert compare(a, b).reasons == ("A is timm:resnet18, B is timm:resnet50: two models",)
     larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
     found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
-    assert not found.comparable and "their inputs differ in size" in found.reasons[0]
+    assert not found.comparable and "the inputs of A and B differ in size" in found.reasons[0]
     foreign = [pairs.triton("triton_poi_fused_cos_9", 1e-3, ("cos",))]
     found = compare(pairs.run(), pairs.run(foreign, request=BreakdownRequest("other.py", "script")))
     assert "nothing in common" in found.reasons[0]
