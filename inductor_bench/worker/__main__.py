@@ -199,11 +199,11 @@ def look_up_vectors() -> None:
     """Asks Inductor once, for all forks, which vector instructions work here.
 
     Inductor starts a Python with torch for each set of instructions that it tries. Without this call each process that
-    loads C++ kernels would do so.
+    loads C++ kernels would do so. Inductor also asks whether there is a GPU.
     """
     from .upstream.inductor import count_vector_lanes
 
-    with contextlib.suppress(RuntimeError, OSError, subprocess.SubprocessError):  # then each job says it
+    with asking_nvml(), contextlib.suppress(RuntimeError, OSError, subprocess.SubprocessError):  # then each job says it
         count_vector_lanes()
 
 
