@@ -243,3 +243,15 @@ def test_what_holds_from_the_start_is_compiled_once_it_is_there(tmp_path: Path, 
         penalty.__code__ = own
         for name in [name for name in globals() if "__inductor_bench_call" in name]:
             del globals()[name]  # what holds from the start is never undone
+
+
+def test_keys_of_torchs_caches_hold_the_backends_of_attention_unless_they_are_torchs_default() -> None:
+    """pytorch #185449: torch's own keys lack them."""
+    details = type("Details", (), {"__init__": lambda self: None})
+    upstream.key_by_attention(types.SimpleNamespace(FxGraphHashDetails=details))
+    assert vars(details()) == {}
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel([SDPBackend.MATH]):
+        only_math = vars(details())
+    assert only_math == {"inductor_bench_attention": ((False, False, True, False), upstream.DEFAULT_ATTENTION[1])}

@@ -408,6 +408,9 @@ def _owner(path: str) -> tuple[Any, str]:
 Attention = tuple[tuple[bool, ...], tuple[int, ...]]
 """Which of the backends of scaled_dot_product_attention are enabled, and their order."""
 
+DEFAULT_ATTENTION: Attention = ((True, True, True, True), (1, 2, 0, 3, 4))
+"""What torch begins with. (torch 2.13)"""
+
 _BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
 _NAMES = {
     "flash": "FLASH_ATTENTION",
@@ -428,14 +431,20 @@ def read_attention() -> Attention:
 def key_by_attention(codecache: Any) -> None:
     """Adds the backends of attention to the keys of torch's caches, which lack them (pytorch #185449).
 
-    Otherwise a process may get a graph that another process compiled with other backends. ``codecache`` is torch's
+    Otherwise a process may get a graph that another process compiled with other backends. With torch's default the keys
+    are torch's own, so that a process finds the graphs of the program without this tool. ``codecache`` is torch's
     module. (torch 2.9 to 2.15)
 
     Raises:
         AttributeError: this torch has other names for them.
     """
     read_attention()  # a torch that cannot tell them raises an error here, and not while the program compiles
-    add_to_cache_keys(codecache, "inductor_bench_attention", read_attention)
+
+    def read() -> Attention | None:
+        choice = read_attention()
+        return choice if choice != DEFAULT_ATTENTION else None
+
+    add_to_cache_keys(codecache, "inductor_bench_attention", read)
 
 
 def write_attention(choice: Attention) -> None:

@@ -203,7 +203,8 @@ def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 def add_to_cache_keys(codecache: Any, name: str, read: Callable[[], object]) -> None:
     """Adds a value to the keys of Inductor's and AOTAutograd's caches; ``codecache`` is torch's module.
 
-    The keys are hashes of all attributes of these details. ``read`` is called for each graph. (torch 2.9 to 2.15)
+    The keys are hashes of all attributes of these details. ``read`` is called for each graph; if it returns ``None``,
+    the keys are torch's own. (torch 2.9 to 2.15)
     """
     details = codecache.FxGraphHashDetails
     original = details.__init__
@@ -211,7 +212,9 @@ def add_to_cache_keys(codecache: Any, name: str, read: Callable[[], object]) -> 
     @functools.wraps(original)
     def init(self: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
-        setattr(self, name, read())
+        value = read()
+        if value is not None:
+            setattr(self, name, value)
 
     details.__init__ = init
 

@@ -61,6 +61,9 @@ sys.exit(7)
 """
 
 
+HITS = 'print("hits", torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"])'
+
+
 def sine(run: RunFolder, path: Path) -> KernelEdit:
     """An edit of the forward kernel that computes a sine in the place of a hyperbolic tangent."""
     return write_edit(run, kernel_with(run, "tanh("), path, lambda text: text.replace("tanh(", "sin("))
@@ -118,12 +121,14 @@ def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
     (tmp_path / "mine.py").unlink()
     moved = shutil.move(folder.path / "tuned", tmp_path / "elsewhere")
     path = scratch() / "sine.py"
-    path.write_text(SINE)
+    path.write_text(SINE.replace("sys.exit(7)", f"{HITS}\nsys.exit(7)"))
     places = {"runs/train/tuned": moved, "python": interpreter(), "train.py": path}
     words = documented("inductor-bench apply runs/train/tuned -- python train.py", places)
+    without = run([interpreter(), str(path)], folder.path, **forks(), **own_cache(tmp_path))
+    assert without.stdout == "sine False\ntangent True\nhits 0\n"
     done = run(command(*words), folder.path, **forks(), **own_cache(tmp_path))
     assert done.code == 7, "the program's"
-    assert done.stdout == "sine True\ntangent False\n"
+    assert done.stdout == "sine True\ntangent False\nhits 2\n", "the graphs of the program without this tool are found"
     assert "1 of 1 edited kernel ran its edit" in done.stderr
 
 
