@@ -92,8 +92,8 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended when its steps are measured.
         tell: called once if the program goes on for :data:`PATIENCE_S` seconds after its steps are measured.
-        prepare: called before the answer, when the profile of a program of one process that leaves cores free begins,
-            and at each new trace of it.
+        prepare: called before the answer, if the program leaves cores free: when all processes are profiled, and when
+            all have a new trace.
         answer: called once when the steps are measured, while the program still runs.
         end: called once when the Python of all processes with steps has ended, while a process is torn down.
     """
@@ -113,7 +113,7 @@ class StepWatch:
         self._done_s: float | None = None
         self._sampled_s: float | None = None
         self.is_answered = self._told = self._has_ended = False
-        self._prepared: tuple[str, str] | None = None  # the traces of the last call of ``prepare``
+        self._prepared: tuple[tuple[str, str], ...] | None = None  # the traces of the last call of ``prepare``
         self._known: dict[Path, tuple[tuple[int, int, int], ObservedSteps]] = {}
 
     @property
@@ -161,10 +161,11 @@ class StepWatch:
             self.is_answered = True
             self._answer()
             return
-        if len(steps) != 1 or _has_few_cores():
+        if not steps or _has_few_cores():
             return
-        traces = steps[0].trace, steps[0].lines_trace
-        if traces != self._prepared and (traces[0] or steps[0].state == PROFILING):
+        traces = tuple((one.trace, one.lines_trace) for one in steps)
+        are_profiled = all(one.trace or one.state == PROFILING for one in steps)
+        if are_profiled and traces != self._prepared and len({bool(one.trace) for one in steps}) == 1:
             self._prepared = traces
             if not find_device(steps[0].device).runs_on_host:
                 self._prepare()
