@@ -82,7 +82,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         from ..workflows.breakdown import StoppedBreakdown, run_breakdown
 
         try:
-            outcome = run_breakdown(request, console, lambda run: show_answer(run, console))
+            outcome = run_breakdown(request, console, lambda run, has_ended: show_answer(run, has_ended, console))
         except StoppedBreakdown as stop:
             if stop.outcome.run.program is not None or stop.outcome.run.modules:
                 show(form, stop.outcome.run, place_view(view, stop.outcome.folder, console), console)
@@ -96,14 +96,14 @@ def command(context: click.Context, /, **values: Any) -> int:
     return exit_code(outcome.run)
 
 
-def show_answer(run: Run, console: Console) -> None:
-    """Prints the program's step on stderr while the program goes on; stdout has the whole result at the end."""
+def show_answer(run: Run, has_ended: bool, console: Console) -> None:
+    """Prints the program's step on stderr before its graphs are measured; stdout has the whole result at the end."""
     if not console.shows_progress:
         return
     from ..report.terminal import print_document
 
     with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end a measurement
-        print_document(make_answer_document(run), console.aside())
+        print_document(make_answer_document(run, has_ended=has_ended), console.aside())
 
 
 def find_target(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:

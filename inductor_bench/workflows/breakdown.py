@@ -22,7 +22,7 @@ from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
 from ..launch.marks import end_marked, find_tool_mark
-from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, count_cores_of_this_process, default_python
+from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, count_cores_of_this_process
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.request import BreakdownRequest
@@ -37,15 +37,13 @@ from ..store.lock import DeviceTurn, hold_lock
 from ..store.redaction import Redaction
 from ..store.run_files import load_evidence, save_evidence
 from ..version import __version__
-from .apply import read_environment, require_same
 from .kernels.retuning import (
     CAPTURE,
-    PREDICTION,
     PROFILE,
     UNFINISHED_RUN,
     autotune_run,
     describe_interruption,
-    is_without_proof,
+    prove_retunes,
     verify_retunes,
 )
 from .kernels.retuning import STAGE as AUTOTUNE
@@ -74,7 +72,6 @@ from .modules.targets import (
     make_title,
     resolve_target,
 )
-from .pins import make_pins
 from .progress import Progress, StagePhases, StageTimes
 from .single_run import time_eager
 
@@ -131,7 +128,7 @@ def break_down_again(
         folder.save(run)
         try:
             run = autotune_run(run, folder, request, progress, keep)
-            run = _verify(run, folder, request, progress, keep)
+            run = prove_retunes(run, folder, request, progress, keep)
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
         return report_run(redaction.run(run), folder, plots=request.plots)
@@ -159,35 +156,6 @@ def analyse_again(folder: RunFolder) -> Run:
     return run
 
 
-def _verify(
-    run: Run, folder: RunFolder, asked: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
-) -> Run:
-    """Returns the run with the proof of its retunes, if they have no proof and this tool knows how to run the model."""
-    found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
-    if asked.retune is None or not asked.retune.verify or not is_without_proof(found, folder):
-        return run
-
-    python = asked.python or run.request.python or default_python()
-    request = replace(run.request, timeout_s=asked.timeout_s or run.request.timeout_s)
-    try:
-        if request.kind == "factory" and not Path(request.target.rpartition(":")[0]).is_file():
-            raise InductorBenchError(f"{request.target} is not here", name="no-such-target")
-        require_same(make_pins(found, folder).pins, found.environment, read_environment(python))
-    except InductorBenchError as error:
-        progress.note(f"{PREDICTION}: {error.message}")
-        return run
-
-    def keep_found(run: Run) -> None:
-        nonlocal found
-        found = run
-        keep(run)
-
-    failures = verify_retunes(found, request, folder, python, progress, keep_found)
-    found = replace(found, failures=(*found.failures, *failures))
-    keep(found)
-    return found
-
-
 ENDS, GONE = "the program ends; reading what was observed", "waiting for the end of the program's process"
 """The stages between the end of the program's Python and the end of its process."""
 
@@ -197,14 +165,16 @@ GOES_ON, STOPS = "the steps are measured; the program goes on", "the steps are m
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of missing modules."""
 
-Answer = Callable[[Run], None]
+Answer = Callable[[Run, bool], None]
 """Takes a record that holds the program's step, and nothing of its modules yet."""
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
 
 
-def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer = lambda run: None) -> BreakdownOutcome:
+def run_breakdown(
+    request: BreakdownRequest, progress: Progress, answer: Answer = lambda run, has_ended: None
+) -> BreakdownOutcome:
     """Breaks down a target of any kind.
 
     Args:
@@ -257,7 +227,7 @@ class Breakdown:
         folder: RunFolder,
         redaction: Redaction,
         progress: StageTimes,
-        answer: Answer = lambda run: None,
+        answer: Answer = lambda run, has_ended: None,
         command: str = "",
     ) -> None:
         self._answer = answer
@@ -272,7 +242,7 @@ class Breakdown:
         shown = as_recorded(replace(request, arguments=redaction.words(request.arguments), python=name_python(request)))
         self._evidence = Evidence()
         self._begun: ModuleMeasurements | None = None
-        self._is_concluded = False
+        self._is_answered = self._is_concluded = False
         self._failures_before: tuple[Failure, ...] = ()
         self._texts: Mapping[str, object] = {}  # what was kept of each module, by its slug
         self._kept_traces = KeptTraces()
@@ -393,6 +363,10 @@ class Breakdown:
         if self._request.trace is None:
             pool.get_ready()
         step = describe_program(self._evidence, self._files)
+        if step is not None and captured.modules and not self._is_answered:
+            phases = StagePhases()
+            self._show_answer(phases, has_ended=True)
+            self._progress.divide(phases.times_s)
         calls = step.leading.operator_calls if step is not None else ()
         return ModuleMeasurements(captured, pool, self._folder, self._request, calls)
 
@@ -450,15 +424,21 @@ class Breakdown:
             self.run = replace(self.run, capture=captured.capture)
             self._keep(captured, early=True)
             phases.end("reading the answer's evidence")
-            self._analyse(predicts=False)
-            phases.end("analysing it")
-            self.save()
-            phases.end("saving it")
-            if self.run.program is not None:
-                self._answer(self.run)
-                phases.end("showing it")
+            self._show_answer(phases, has_ended=False)
+            if self._is_answered:
                 self._progress.divide(describe_phase(captured.steps) | phases.times_s)
                 self._progress.stage(STOPS if self._request.stop else GOES_ON)
+
+    def _show_answer(self, phases: StagePhases, *, has_ended: bool) -> None:
+        """Analyses the steps, and passes the record to ``answer`` if it has a step."""
+        self._analyse(predicts=False)
+        phases.end("analysing it")
+        self.save()
+        phases.end("saving it")
+        if self.run.program is not None:
+            self._answer(self.run, has_ended)
+            phases.end("showing it")
+            self._is_answered = True
 
     def _keep(self, captured: CapturedProgram, *, early: bool = False) -> None:
         """Keeps in the RUN what the program's processes observed."""

@@ -101,6 +101,7 @@ RUN_ALONE = "alone: run by itself, not in a step; busy: share of that time in wh
 TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
 TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-C leaves them out."
 NEXT_TO_COME = "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out."
+HAS_ENDED = "The program has ended. Its graphs and kernels are measured now; Ctrl-C leaves them out."
 NAME_WIDTH = 64
 MOST_PLACES = 6
 MOST_FAILURES = 8
@@ -184,8 +185,8 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     )
 
 
-def make_answer_document(run: Run) -> Document:
-    """The answer of a run whose program has not ended: the headline and the step, and what is to come."""
+def make_answer_document(run: Run, *, has_ended: bool = False) -> Document:
+    """The answer of a run whose graphs are not measured yet: the headline and the step, and what is to come."""
     lead = write_first_line(run)
     return Document(
         write_heading(run),
@@ -196,7 +197,7 @@ def make_answer_document(run: Run) -> Document:
             make_step_section(run, None),
             make_host_section(run),
             rank_section(run),
-            Sentence(NEXT_TO_COME if run.request.stop else TO_COME, NOTE),
+            Sentence(HAS_ENDED if has_ended else NEXT_TO_COME if run.request.stop else TO_COME, NOTE),
         ),
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...analysis.findings.finding import list_program_words, plural, write_apply_command, write_retune_command
@@ -23,6 +24,7 @@ from ...devices.nvidia import list_visible_gpus
 from ...devices.table import find_device
 from ...errors import InductorBenchError
 from ...launch.process import SAFE_PATH
+from ...launch.worker import default_python
 from ...records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
 from ...records.module import ExtractedKernel
 from ...records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
@@ -48,7 +50,7 @@ from ...store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, sa
 from ...store.files import read_text
 from ...store.folder import RunFolder, is_edited, read_index, read_rows
 from ...store.lock import DeviceTurn
-from ..apply import add_verification, delete_dropped_tunings
+from ..apply import add_verification, delete_dropped_tunings, read_environment, require_same
 from ..kernel import run_kernel
 from ..modules.kernel_files import extract_run
 from ..modules.program_run import make_program_command
@@ -542,3 +544,32 @@ def verify_retunes(
     delete_dropped_tunings(found, run.environment)
     keep(add_verification(run, found))
     return ()
+
+
+def prove_retunes(
+    run: Run, folder: RunFolder, asked: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
+) -> Run:
+    """Returns the run with the proof of its retunes, if they have no proof and this tool knows how to run the model."""
+    found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
+    if asked.retune is None or not asked.retune.verify or not is_without_proof(found, folder):
+        return run
+
+    python = asked.python or run.request.python or default_python()
+    request = replace(run.request, timeout_s=asked.timeout_s or run.request.timeout_s)
+    try:
+        if request.kind == "factory" and not Path(request.target.rpartition(":")[0]).is_file():
+            raise InductorBenchError(f"{request.target} is not here", name="no-such-target")
+        require_same(make_pins(found, folder).pins, found.environment, read_environment(python))
+    except InductorBenchError as error:
+        progress.note(f"{PREDICTION}: {error.message}")
+        return run
+
+    def keep_found(run: Run) -> None:
+        nonlocal found
+        found = run
+        keep(run)
+
+    failures = verify_retunes(found, request, folder, python, progress, keep_found)
+    found = replace(found, failures=(*found.failures, *failures))
+    keep(found)
+    return found

@@ -21,6 +21,7 @@ from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.apply import add_verification
+from inductor_bench.workflows.kernels import retuning
 from inductor_bench.workflows.kernels.retuning import is_without_proof
 from inductor_bench.workflows.progress import Silent
 
@@ -73,9 +74,9 @@ def test_a_run_that_is_retuned_again_is_proven_once(
 
     stale = Failure("verify", "invalid", "of another time")
     folder.save(replace(folder.load(), verification=before, failures=(stale,)))
-    monkeypatch.setattr(breakdown, "verify_retunes", prove)
+    monkeypatch.setattr(retuning, "verify_retunes", prove)
     monkeypatch.setattr(breakdown, "autotune_run", lambda run, *_: run)
-    monkeypatch.setattr(breakdown, "read_environment", lambda python: folder.load().environment)
+    monkeypatch.setattr(retuning, "read_environment", lambda python: folder.load().environment)
     options = BreakdownRequest(str(folder.path), retune=RetuneRequest("coordesc", 1, verify=verify), python="python3")
     breakdown.break_down_again(folder, options, Redaction(), Silent())
     run = folder.load()
@@ -93,9 +94,9 @@ def test_on_another_machine_or_without_its_file_a_run_is_not_proven(
     here = change(run.environment, cpu="another") if moved else run.environment
     if not moved:
         folder.save(replace(run, request=replace(run.request, target="gone.py:net")))
-    monkeypatch.setattr(breakdown, "verify_retunes", lambda *_: pytest.fail("the program was run"))
+    monkeypatch.setattr(retuning, "verify_retunes", lambda *_: pytest.fail("the program was run"))
     monkeypatch.setattr(breakdown, "autotune_run", lambda run, *_: run)
-    monkeypatch.setattr(breakdown, "read_environment", lambda python: here)
+    monkeypatch.setattr(retuning, "read_environment", lambda python: here)
     options = BreakdownRequest(str(folder.path), retune=RetuneRequest("coordesc", 1), python="python3")
     breakdown.break_down_again(folder, options, Redaction(), Silent())
     assert folder.load().verification is None and not folder.load().failures

@@ -16,6 +16,8 @@ from printed import recorded
 from inductor_bench.messages.observed import PYTHON_ENDED
 from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.report.markdown import render_markdown
+from inductor_bench.report.run.run_document import make_answer_document
 from inductor_bench.store.codec import encode
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.modules import observed_files, program_run
@@ -79,6 +81,26 @@ def test_a_program_that_is_ended_is_not_said_to_go_on(tmp_path: Path) -> None:
     answer = " ".join(done.stderr.partition("Where the step goes")[2].split())
     assert "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out." in answer
     assert "when the program has ended" not in answer
+
+
+@pytest.mark.slow
+def test_the_step_of_a_program_that_ends_at_once_is_told_before_its_graphs_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(BRIEF_PROGRAM)
+    monkeypatch.setattr(StepWatch, "_look_for_answer", lambda self, steps: None)
+    told = []
+    progress = Listener()
+    run_breakdown(
+        BreakdownRequest(str(tmp_path / "train.py"), output=tmp_path / "run"),
+        progress,
+        lambda run, has_ended: told.append((run, has_ended, list(progress.stages))),
+    )
+    ((run, has_ended, stages),) = told
+    assert run.program is not None and run.program.parts and not run.modules
+    assert not any("profiling" in stage for stage in stages)
+    page = render_markdown(make_answer_document(run, has_ended=has_ended))
+    assert "The program has ended. Its graphs and kernels are measured now" in page
 
 
 @pytest.mark.slow
@@ -155,9 +177,10 @@ class Observed:
         assert self.answers, "the answer comes first"
         self.ends += 1
 
-    def say(self, *states: str, trace: str = "", device: str = "cpu") -> int:
+    def say(self, *states: str, trace: str = "", traces: tuple[str, ...] = (), device: str = "cpu") -> int:
         for rank, state in enumerate(states):
-            steps = ObservedSteps(pid=rank + 1, device=device, state=state, rank=rank, trace=trace)
+            own = traces[rank] if traces else trace
+            steps = ObservedSteps(pid=rank + 1, device=device, state=state, rank=rank, trace=own)
             (self._folder / f"{rank + 1}.steps.json").write_text(json.dumps(encode(steps)))
         self.watch.is_finished()
         return self.answers
@@ -220,6 +243,24 @@ def test_what_was_compiled_and_each_trace_are_read_before_the_answer_if_that_dis
     for state, trace in ((WAITING, ""), (PROFILING, ""), (PROFILING, "a"), (PROFILING, "a"), (TIMING, "ab")):
         assert seen.say(state, trace=trace, device=device) == 0
     assert seen.preparations == preparations
+
+
+def test_the_traces_of_several_ranks_are_read_once_all_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed_files, "count_cores_of_this_process", lambda: 8)
+    seen = Observed(tmp_path)
+    said = []
+    for states, traces in (
+        ((PROFILING, WAITING), ("", "")),
+        ((PROFILING, PROFILING), ("", "")),
+        ((PROFILING, PROFILING), ("a", "")),
+        ((PROFILING, TIMING), ("a", "b")),
+        ((PROFILING, TIMING), ("a", "b")),
+    ):
+        seen.say(*states, traces=traces, device="cuda")
+        said.append(seen.preparations)
+    assert said == [0, 1, 1, 2, 2]
 
 
 def test_the_answer_comes_once_the_steps_are_timed_if_there_are_cores(
