@@ -23,6 +23,8 @@ def measured_programs(page: str) -> dict[str, tuple[str, str, str]]:
         if shown.origin is None or MEASURED not in shown.origin.command:
             continue
         names, _, *rows = (_cells(line) for line in shown.text.splitlines())
+        if STEP not in names:
+            continue
         for row in (dict(zip(names, cells, strict=True)) for cells in rows):
             name, _, said = row["program"].replace("`", "").partition(" (")
             name, _, ranks = name.partition(", ")
