@@ -145,9 +145,9 @@ def test_a_retune_row_is_turned_into_the_step() -> None:
     assert step_costs.list_step_factors(run, "another graph", kernel.kernel_id, kernel.category) == (1, 1)
 
 
-def test_the_next_command_fits_the_pace() -> None:
-    assert "--sort calls" in next_commands(step_runs.host_paced(), "runs/x")[0].command
-    assert "--sort gain" in next_commands(step_runs.transformer(), "runs/x")[0].command
+def test_the_next_commands_fit_the_pace() -> None:
+    for run, order in ((step_runs.host_paced(), "calls"), (step_runs.transformer(), "gain")):
+        assert f"inductor-bench report runs/x --sort {order}" in [one.command for one in next_commands(run, "runs/x")]
     assert list_retunes(step_runs.transformer()) is None
 
 

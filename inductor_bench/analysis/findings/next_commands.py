@@ -151,16 +151,16 @@ def _suggest_inspection(
     if is_shared(run) and (again := repeat_command(run)):
         yield NextCommand(again, "measures again, once no other process uses the GPU")
         return
-    if run.peaks is None and any(module.measurement.method != "trace" for module in run.modules):
+    if has_no_peaks := run.peaks is None and any(module.measurement.method != "trace" for module in run.modules):
         why = "measures the device's peaks; the next breakdown then shows percent of peak and gain limits"
         yield NextCommand("inductor-bench doctor", why)
-    elif ((lead is not None and lead.kind == "launch-bound") or host_sets_pace(run)) and sort != "calls":
+    yield from trials
+    if ((lead is not None and lead.kind == "launch-bound") or host_sets_pace(run)) and sort != "calls":
         yield NextCommand(f"inductor-bench report {place} --sort calls", "the kernels that are launched most often")
     elif sort != "gain" and any(kernel.roof.gain_limit_s for module in run.modules for kernel in module.kernels):
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
-    else:
+    elif not has_no_peaks:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
-    yield from trials
     yield from _suggest_modes(run)
     yield from _suggest_kernel_commands(run, place, files)
     tunable = is_worth_faster_kernels(run) and any(
