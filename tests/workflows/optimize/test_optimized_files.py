@@ -175,6 +175,7 @@ def test_a_graph_in_torchs_cache_does_not_keep_the_backend_of_attention(tmp_path
         assert ended.stdout.splitlines()[-1:] == [found], ended.stderr
     lines = "\n".join(write_lines_to_paste(settings))
     assert "torch.compiler.config.cache_key_tag += ' attention FLASH_ATTENTION,MATH;'" in lines
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "observed-cache")
     for flash, found in (("math", "False"), ("flash", "True"), ("math", "False")):
         ended = forking_python.run(
             [str(tmp_path / "attend.py"), flash],
