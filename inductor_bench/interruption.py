@@ -33,7 +33,7 @@ class _State:
         is_due: whether an interruption waits for the end of such a block, or was dropped and is to be raised again.
         is_over: whether the command has come to its end, which nothing interrupts.
         sending: held while a dropped interruption is sent again.
-        former: the handlers that :func:`install` replaced, by their signals.
+        former: the handlers that :func:`install_signal_handlers` replaced, by their signals.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def install_signal_handlers() -> None:
 
 
 def restore_signal_handlers() -> None:
-    """Undoes :func:`install` at the end of the command. No dropped interruption is raised after it."""
+    """Undoes :func:`install_signal_handlers` at the end of the command. No dropped interruption is raised after it."""
     _state.is_over = True
     with _state.sending:
         for number, handler in _state.former.items():
@@ -112,7 +112,7 @@ def _signal_again(number: signal.Signals) -> None:
 class uninterrupted:
     """A block that no signal interrupts. If an interruption comes meanwhile, it is raised at the end of the block.
 
-    This holds for the signals of :func:`install`. The block must last a few seconds at most.
+    This holds for the signals of :func:`install_signal_handlers`. The block must last a few seconds at most.
     """
 
     def __enter__(self) -> None:

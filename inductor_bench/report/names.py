@@ -186,7 +186,7 @@ def make_names_unique(names: Iterable[str], width: int, shorten: Callable[[str, 
 
 
 def shorten_uniquely(texts: Sequence[str], width: int) -> list[str]:
-    """The unique short forms of the names of kernels, in their order; see :func:`unique`."""
+    """The unique short forms of the names of kernels, in their order; see :func:`make_names_unique`."""
     found = make_names_unique(texts, width)
     return [found[text] for text in texts]
 

@@ -495,7 +495,7 @@ class Kinds(dict[str, str]):
 
 
 class Classifier:
-    """Makes the :class:`About` of an event. It stores equal texts and equal arguments once.
+    """Makes the :class:`EventFacts` of an event. It stores equal texts and equal arguments once.
 
     Args:
         kinds: the kinds of the categories.

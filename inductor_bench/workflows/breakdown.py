@@ -166,21 +166,20 @@ Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of missing modules."""
 
 Answer = Callable[[Run, bool], None]
-"""Takes a record that holds the program's step, and nothing of its modules yet."""
+"""Takes a record that holds the program's step, and nothing of its modules yet; and whether the program's Python has
+ended."""
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
 
 
-def run_breakdown(
-    request: BreakdownRequest, progress: Progress, answer: Answer = lambda run, has_ended: None
-) -> BreakdownOutcome:
+def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer | None = None) -> BreakdownOutcome:
     """Breaks down a target of any kind.
 
     Args:
         request: what is broken down, and how.
         progress: is told what happens.
-        answer: is called with the record as soon as the program's steps are measured, while the program goes on.
+        answer: is called once the program's steps are measured, and before its graphs are.
 
     Raises:
         UsageError: the target is missing, or the options do not fit it.
@@ -227,7 +226,7 @@ class Breakdown:
         folder: RunFolder,
         redaction: Redaction,
         progress: StageTimes,
-        answer: Answer = lambda run, has_ended: None,
+        answer: Answer | None = None,
         command: str = "",
     ) -> None:
         self._answer = answer
@@ -363,9 +362,10 @@ class Breakdown:
         if self._request.trace is None:
             pool.get_ready()
         step = describe_program(self._evidence, self._files)
-        if step is not None and captured.modules and not self._is_answered:
+        if self._answer is not None and step is not None and captured.modules and not self._is_answered:
             phases = StagePhases()
-            self._show_answer(phases, has_ended=True)
+            with suppress(InductorBenchError):  # the graphs are measured in any case
+                self._show_answer(phases, has_ended=True)
             self._progress.divide(phases.times_s)
         calls = step.leading.operator_calls if step is not None else ()
         return ModuleMeasurements(captured, pool, self._folder, self._request, calls)
@@ -430,13 +430,14 @@ class Breakdown:
                 self._progress.stage(STOPS if self._request.stop else GOES_ON)
 
     def _show_answer(self, phases: StagePhases, *, has_ended: bool) -> None:
-        """Analyses the steps, and passes the record to ``answer`` if it has a step."""
+        """Analyses and saves the steps, and passes the record to ``answer`` if it has a step."""
         self._analyse(predicts=False)
         phases.end("analysing it")
         self.save()
         phases.end("saving it")
         if self.run.program is not None:
-            self._answer(self.run, has_ended)
+            if self._answer is not None:
+                self._answer(self.run, has_ended)
             phases.end("showing it")
             self._is_answered = True
 

@@ -42,8 +42,8 @@ def test_a_block_gives_what_a_breakdown_gives() -> None:
     kernels = [kernel for module in run.modules for kernel in module.kernels]
     assert {"Sequential.0", "Sequential.3"} <= {layer for kernel in kernels for layer in kernel.origin.layers}
     assert run.program.layers and run.capture.compile_phases
-    lines = [part.source.code for part in run.program.parts if part.source and part.source.file.endswith("blocks.py")]
-    assert any(lines), "which of them is long enough for a part of its own depends on the machine's load"
+    places = [one.source for one in (*run.program.parts, *run.program.lines) if one.source is not None]
+    assert any(one.file.endswith("blocks.py") for one in places), "which line has a part of its own depends on the load"
     assert run.command == "inductor_bench.observe(…)" and not (folder / "whole" / ".work").exists()
 
 

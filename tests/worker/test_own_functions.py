@@ -252,6 +252,12 @@ def test_keys_of_torchs_caches_hold_the_backends_of_attention_unless_they_are_to
     assert vars(details()) == {}
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    usual = upstream.read_attention()
     with sdpa_kernel([SDPBackend.MATH]):
         only_math = vars(details())
-    assert only_math == {"inductor_bench_attention": ((False, False, True, False), upstream.DEFAULT_ATTENTION[1])}
+    assert only_math == {"inductor_bench_attention": ((False, False, True, False), usual[1])}
+    by_cudnn = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    with sdpa_kernel(by_cudnn, set_priority=True):
+        assert vars(details()) == {}, "torch sets this order itself on an H100"
+    with sdpa_kernel(by_cudnn[::-1], set_priority=True):
+        assert vars(details())["inductor_bench_attention"][1][:4] == (0, 2, 1, 3)

@@ -408,8 +408,9 @@ def _owner(path: str) -> tuple[Any, str]:
 Attention = tuple[tuple[bool, ...], tuple[int, ...]]
 """Which of the backends of scaled_dot_product_attention are enabled, and their order."""
 
-DEFAULT_ATTENTION: Attention = ((True, True, True, True), (1, 2, 0, 3, 4))
-"""What torch begins with. (torch 2.13)"""
+DEFAULT_ORDERS = (1, 2, 0, 3), (3, 1, 2, 0)
+"""The order of the backends at torch's start, and the order that torch sets itself at the first call of attention on a
+GPU for which cuDNN's is faster (sm90, sm100). (torch 2.13, sdp_utils.cpp)"""
 
 _BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
 _NAMES = {
@@ -431,8 +432,8 @@ def read_attention() -> Attention:
 def key_by_attention(codecache: Any) -> None:
     """Adds the backends of attention to the keys of torch's caches, which lack them (pytorch #185449).
 
-    Otherwise a process may get a graph that another process compiled with other backends. With torch's default the keys
-    are torch's own, so that a process finds the graphs of the program without this tool. ``codecache`` is torch's
+    Otherwise a process may get a graph that another process compiled with other backends. With a default of torch the
+    keys are torch's own, so that a process finds the graphs of the program without this tool. ``codecache`` is torch's
     module. (torch 2.9 to 2.15)
 
     Raises:
@@ -441,8 +442,8 @@ def key_by_attention(codecache: Any) -> None:
     read_attention()  # a torch that cannot tell them raises an error here, and not while the program compiles
 
     def read() -> Attention | None:
-        choice = read_attention()
-        return choice if choice != DEFAULT_ATTENTION else None
+        enabled, order = read_attention()
+        return None if all(enabled) and order[:4] in DEFAULT_ORDERS else (enabled, order)
 
     add_to_cache_keys(codecache, "inductor_bench_attention", read)
 

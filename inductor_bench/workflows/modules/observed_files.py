@@ -165,7 +165,7 @@ class StepWatch:
             return
         traces = tuple((one.trace, one.lines_trace) for one in steps)
         are_profiled = all(one.trace or one.state == PROFILING for one in steps)
-        if are_profiled and traces != self._prepared and len({bool(one.trace) for one in steps}) == 1:
+        if are_profiled and traces != self._prepared and len({tuple(map(bool, pair)) for pair in traces}) == 1:
             self._prepared = traces
             if not find_device(steps[0].device).runs_on_host:
                 self._prepare()

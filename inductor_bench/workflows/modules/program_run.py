@@ -399,7 +399,7 @@ def run_program(
     Raises:
         InductorBenchError: the program cannot be started.
     """
-    remove_device_lock(request, environment)
+    remove_lock_variable(request, environment)
     progress.stage(f"running {how}{format_shown_command(request, environment)}")
     return run_process(
         command,
@@ -412,7 +412,7 @@ def run_program(
     )
 
 
-def remove_device_lock(request: BreakdownRequest, environment: dict[str, str]) -> None:
+def remove_lock_variable(request: BreakdownRequest, environment: dict[str, str]) -> None:
     """Removes the variable of the device's lock from the environment of a program that does not use this lock.
 
     The process that starts the program holds the lock while the program runs, also for commands of this tool that

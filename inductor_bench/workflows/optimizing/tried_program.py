@@ -56,7 +56,7 @@ from ...store.lock import TURN, DeviceTurn
 from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
 from ..modules.compile_environment import WARM, make_observed_environment
-from ..modules.program_run import format_shown_command, make_program_command, remove_device_lock
+from ..modules.program_run import format_shown_command, make_program_command, remove_lock_variable
 from ..progress import Progress
 from ..single_run import CACHE, NOT_INHERITED
 
@@ -230,7 +230,7 @@ class ProgramTrials:
         write_json(work / REQUEST, codec.encode(request_of(plan)))
         command = make_program_command(self.request, work, self.python, work / "refusal.json")
         environment = self._environment(plan, work, gpu)
-        remove_device_lock(self.request, environment)
+        remove_lock_variable(self.request, environment)
         child = ChildProcess(command, environment=environment, log=log, on_line=self.progress.output)
         limit_s = min((one for one in (plan.limit_s, self.request.timeout_s) if one is not None), default=None)
         return StartedTrial(plan, gpu, child, VariantWatch(observed, self.stalled_s), work, limit_s)

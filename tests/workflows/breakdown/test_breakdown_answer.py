@@ -100,7 +100,7 @@ def test_the_step_of_a_program_that_ends_at_once_is_told_before_its_graphs_are_m
     assert run.program is not None and run.program.parts and not run.modules
     assert not any("profiling" in stage for stage in stages)
     page = render_markdown(make_answer_document(run, has_ended=has_ended))
-    assert "The program has ended. Its graphs and kernels are measured now" in page
+    assert "Its steps are measured. Its graphs and kernels are next; Ctrl-C leaves them out." in page
 
 
 @pytest.mark.slow
@@ -177,10 +177,17 @@ class Observed:
         assert self.answers, "the answer comes first"
         self.ends += 1
 
-    def say(self, *states: str, trace: str = "", traces: tuple[str, ...] = (), device: str = "cpu") -> int:
+    def say(
+        self,
+        *states: str,
+        trace: str = "",
+        traces: tuple[str, ...] = (),
+        lines: tuple[str, ...] = (),
+        device: str = "cpu",
+    ) -> int:
         for rank, state in enumerate(states):
-            own = traces[rank] if traces else trace
-            steps = ObservedSteps(pid=rank + 1, device=device, state=state, rank=rank, trace=own)
+            own, by_line = traces[rank] if traces else trace, lines[rank] if lines else ""
+            steps = ObservedSteps(pid=rank + 1, device=device, state=state, rank=rank, trace=own, lines_trace=by_line)
             (self._folder / f"{rank + 1}.steps.json").write_text(json.dumps(encode(steps)))
         self.watch.is_finished()
         return self.answers
@@ -261,6 +268,10 @@ def test_the_traces_of_several_ranks_are_read_once_all_are_there(
         seen.say(*states, traces=traces, device="cuda")
         said.append(seen.preparations)
     assert said == [0, 1, 1, 2, 2]
+    seen.say(TIMING, TIMING, traces=("a", "b"), lines=("c", ""), device="cuda")
+    assert seen.preparations == 2
+    seen.say(TIMING, TIMING, traces=("a", "b"), lines=("c", "d"), device="cuda")
+    assert seen.preparations == 3
 
 
 def test_the_answer_comes_once_the_steps_are_timed_if_there_are_cores(
