@@ -190,6 +190,20 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_configure(config: pytest.Config) -> None:
     """DuckDB would report frozen objects as leaked. Until then pytest searches what is not frozen five times."""
     config.add_cleanup(gc.unfreeze)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if worker and config.option.markexpr == "gpu":
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(list_gpus())
+        os.environ["CUDA_VISIBLE_DEVICES"] = choose_gpu(int(worker), gpus.split(","))
+
+
+def list_gpus() -> list[str]:
+    """The numbers of this machine's NVIDIA GPUs."""
+    return sorted((path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")), key=int)
+
+
+def choose_gpu(worker: int, gpus: list[str]) -> str:
+    """The only GPU that a process of several uses, so that no other process's work is in its times."""
+    return gpus[worker % len(gpus)]
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import ROOT, is_selection, random_place
+from conftest import ROOT, is_selection, pytest_configure, random_place
 from surroundings import settle
 
 
@@ -64,3 +65,12 @@ def test_a_random_order_is_repeated_by_its_seed_and_keeps_the_tests_of_a_file_to
     files = [name.split("::")[0] for name in order(3)]
     assert len(list(itertools.groupby(files))) == 4
     assert len(list(itertools.groupby(name[:6] for name in files))) == 2
+
+
+@pytest.mark.parametrize(("markers", "gpus"), [("gpu", "7"), ("not gpu", "2,3,7")])
+def test_each_process_of_the_gpu_tests_has_one_gpu(markers: str, gpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,7")
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=markers), add_cleanup=lambda undo: None)
+    pytest_configure(config)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == gpus

@@ -17,7 +17,12 @@ from documented import documented, with_options
 from inductor_bench.records.base import Category
 from inductor_bench.store.folder import RunFolder
 
-pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu_documented")]
+pytestmark = pytest.mark.gpu
+
+# With several GPUs each group runs on one of them.
+RETUNED = pytest.mark.xdist_group("gpu_documented_retuned")
+SCRIPTS = pytest.mark.xdist_group("gpu_documented_scripts")
+SETTINGS = pytest.mark.xdist_group("gpu_documented_settings")
 
 MODEL = """
 import torch
@@ -114,6 +119,7 @@ def kernels(retuned: Path) -> Path:
 # Breakdowns
 
 
+@SETTINGS
 def test_a_tutorial_is_typed_and_each_command_succeeds(tmp_path: Path) -> None:
     words = [str(ROOT / "scripts" / "tutorial"), "--work", str(tmp_path / "work")]
     variables = environment(INDUCTOR_BENCH_PYTHON=sys.executable)
@@ -121,6 +127,7 @@ def test_a_tutorial_is_typed_and_each_command_succeeds(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@SCRIPTS
 def test_a_script_is_broken_down(desk: Path) -> None:
     printed = typed(desk, documented("inductor-bench breakdown --stop -o runs/train train.py -- --lr 1e-3"))
     assert "a step (optimizer steps;" in printed
@@ -132,6 +139,7 @@ def test_a_script_is_broken_down(desk: Path) -> None:
         assert program is not None and len(program.step_times_s) == 50
 
 
+@SCRIPTS
 def test_decoding_is_broken_down_and_compared_in_two_modes(desk: Path) -> None:
     printed = typed(desk, documented("inductor-bench breakdown --stop -o runs/decode decode.py"))
     assert "CUDA graphs replay" in printed
@@ -139,6 +147,7 @@ def test_decoding_is_broken_down_and_compared_in_two_modes(desk: Path) -> None:
     assert "reduce-overhead" in typed(desk, with_options(words, "--rounds", "1"))
 
 
+@SCRIPTS
 def test_ranks_of_one_machine_are_broken_down(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "programs" / "ranks.py", tmp_path / "train.py")
     words = documented("inductor-bench breakdown --stop -o runs/ddp -- torchrun --nproc-per-node 2 train.py")
@@ -150,6 +159,7 @@ def test_ranks_of_one_machine_are_broken_down(tmp_path: Path) -> None:
 # Better configs
 
 
+@RETUNED
 def test_winners_are_applied_and_proven(retuned: Path) -> None:
     words = documented("inductor-bench apply runs/train --verify -- python train.py")
     found = json.loads(typed(retuned, with_options(words, "--format", "json")))["verification"]
@@ -157,6 +167,7 @@ def test_winners_are_applied_and_proven(retuned: Path) -> None:
     assert typed(retuned, documented("inductor-bench apply --known -- python train.py")) == "done\n"
 
 
+@RETUNED
 def test_kernels_are_written_timed_and_retuned(kernels: Path) -> None:
     typed(kernels, documented("inductor-bench extract runs/train -o kernels", {"kernels": "all"}))
     assert any((kernels / "all").glob("triton_*.py"))
@@ -170,6 +181,7 @@ def test_kernels_are_written_timed_and_retuned(kernels: Path) -> None:
     assert "exhaustive" in typed(kernels, words)
 
 
+@RETUNED
 def test_two_files_of_a_kernel_are_compared(kernels: Path) -> None:
     words = documented(
         "inductor-bench kernel kernels/triton_red_fused_native_layer_norm_0.py --compare edited.py",
@@ -177,6 +189,7 @@ def test_two_files_of_a_kernel_are_compared(kernels: Path) -> None:
     assert json.loads(typed(kernels, with_options(words, "--format", "json")))["alike"] is True
 
 
+@RETUNED
 @pytest.mark.skipif(shutil.which("ncu") is None, reason="Nsight Compute is not installed")
 def test_a_kernel_has_the_counters_of_nsight_compute(kernels: Path) -> None:
     assert "ncu" in typed(kernels, documented("inductor-bench kernel k.py --ncu"))
@@ -185,6 +198,7 @@ def test_a_kernel_has_the_counters_of_nsight_compute(kernels: Path) -> None:
 # Side by side
 
 
+@SETTINGS
 def test_a_program_is_compared_with_itself_in_two_settings(desk: Path) -> None:
     short = ("--runs", "1")
     words = documented("inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1")
@@ -199,6 +213,7 @@ def test_a_program_is_compared_with_itself_in_two_settings(desk: Path) -> None:
     assert "measured, by 2 and 2 runs" in typed(desk, documented("inductor-bench compare train.py --runs 2"))
 
 
+@SCRIPTS
 def test_modes_are_compared(desk: Path) -> None:
     assert modes_of(desk, documented("inductor-bench modes train.py")) == {"eager", "default"}
     words = documented("inductor-bench modes model.py:factory --with tf32 --with max-autotune,channels-last")
@@ -218,6 +233,7 @@ def modes_of(folder: Path, words: list[str]) -> set[str]:
     return {row["name"] for row in found["rows"]}
 
 
+@RETUNED
 def test_a_list_is_measured_and_retuned(desk: Path) -> None:
     words = documented("inductor-bench batch configs/timm.txt --inference --autotune --top 20")
     assert "1 of 1 model measured" in typed(desk, words)
