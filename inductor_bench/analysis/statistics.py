@@ -79,6 +79,35 @@ def _count_trimmed(count: int, confidence: float) -> int:
     return min(found, (count - 1) // 2)
 
 
+@functools.cache
+def compute_student_quantile(freedom: int, confidence: float) -> float:
+    """The two-sided quantile of Student's t: its absolute value is below that with this probability."""
+    low, high = 0.0, 1.0
+    while compute_student_probability(high, freedom) < confidence:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if compute_student_probability(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def compute_student_probability(bound: float, freedom: int) -> float:
+    """The probability that the absolute value of Student's t is at most ``bound``.
+
+    The finite series for whole degrees of freedom (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
+    and 26.7.4).
+    """
+    angle = math.atan(bound / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for number in range(freedom // 2):
+        total += term
+        step = 2 * number + 2 if odd else 2 * number + 1
+        term *= cosine * cosine * step / (step + 1)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
 def compute_paired_ratio(
     times: Sequence[float], others: Sequence[float], confidence: float = VERDICT_CONFIDENCE
 ) -> Ratio:

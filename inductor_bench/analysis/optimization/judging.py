@@ -8,7 +8,6 @@ intervals exclude zero, and if every process shows a gain larger than the differ
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 from collections import defaultdict
@@ -29,7 +28,7 @@ from ...records.optimization import (
     TrialVariant,
     VariantCheck,
 )
-from ..statistics import STEP_EFFECT, compute_median_interval, count_needed_samples
+from ..statistics import STEP_EFFECT, compute_median_interval, compute_student_quantile, count_needed_samples
 from .trial_plans import list_prefixes, name_variant
 
 CONFIDENCE = 0.999
@@ -177,35 +176,6 @@ def estimate_scatter(trials: Sequence[Trial], groups: Iterable[Sequence[float]] 
             middle = statistics.fmean(group)
             total, freedom = total + math.fsum((value - middle) ** 2 for value in group), freedom + len(group) - 1
     return Scatter(total / freedom if freedom else 0.0, freedom)
-
-
-@functools.cache
-def compute_student_quantile(freedom: int, confidence: float) -> float:
-    """The two-sided quantile of Student's t: its absolute value is below that with this probability."""
-    low, high = 0.0, 1.0
-    while compute_student_probability(high, freedom) < confidence:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if compute_student_probability(middle, freedom) < confidence else (low, middle)
-    return high
-
-
-def compute_student_probability(bound: float, freedom: int) -> float:
-    """The probability that the absolute value of Student's t is at most ``bound``.
-
-    The finite series for whole degrees of freedom (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
-    and 26.7.4).
-    """
-    angle = math.atan(bound / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for number in range(freedom // 2):
-        total += term
-        step = 2 * number + 2 if odd else 2 * number + 1
-        term *= cosine * cosine * step / (step + 1)
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
 # Processes that are not comparable with the others.
