@@ -455,6 +455,7 @@ def result_of(found: Optimization) -> dict[str, Any]:
         "saved": gain.share if gain else 0.0,
         "low": gain.low if gain else 0.0,
         "high": gain.high if gain else 0.0,
+        "expected": winner.expected if winner else None,
         "alone": winner.alone.share if winner and winner.alone else None,
         "tried": len(found.tried),
         "seemed": [row.slug for row in found.rows if row.state == UNPROVEN],
@@ -468,6 +469,12 @@ def result_of(found: Optimization) -> dict[str, Any]:
 
 
 # The tables.
+
+
+def expected_of(search: Mapping[str, Any]) -> tuple[float, float]:
+    """The savings that the search expects in new processes; its proof's interval if it does not know."""
+    low, high = search.get("expected") or (search["low"], search["high"])
+    return low, high
 
 
 def reproduced(times: Mapping[str, Sequence[float]], name: str, low: float, high: float) -> dict[str, Any]:
@@ -521,7 +528,7 @@ def _more_cells(row: Mapping[str, Any], found: Mapping[str, Any], options: argpa
         return
     for name in "BC":
         times = row.get("processes") or {}
-        one = reproduced(times, name, found["low"], found["high"]) if name in times else None
+        one = reproduced(times, name, *expected_of(found)) if name in times else None
         yield f"{_per(one['saved'])} ({_per(one['range'][0])} to {_per(one['range'][1])}) {one['said']}" if one else "-"
     if options.planted:
         yield "yes" if is_mended(row) else "NO"
@@ -567,8 +574,7 @@ def summary(rows: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> I
         yield f"mended: {sum(map(is_mended, rows))} of {len(rows)}"
     for name, words in (("B", "with apply.py"), ("C", "with settings.diff")):
         known = [row for row in rows if name in (row.get("processes") or {})]
-        bounds = [(row["processes"], name, row["search"]["low"], row["search"]["high"]) for row in known]
-        said = [reproduced(*one)["said"] for one in bounds]
+        said = [reproduced(row["processes"], name, *expected_of(row["search"]))["said"] for row in known]
         if said:
             counts = ", ".join(f"{said.count(word)} {word}" for word in ("noise", "less", "more") if word in said)
             yield f"{words}: {said.count('yes')} of {len(said)} in the interval{f' ({counts})' if counts else ''}"

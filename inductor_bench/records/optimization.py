@@ -281,6 +281,9 @@ class OptimizedProgram:
     # the number of steps after which a longer compilation has paid off; ``None`` if no row changes what is compiled
     pays_after: float | None = None
     alone: MeasuredGain | None = None  # what the rows save together in whole runs, as the user would run the program
+    # the share of the step that 95% of new processes with the settings save against new processes without them, from
+    # its smallest to its largest value; ``None`` if too few processes ran to tell
+    expected: tuple[float, float] | None = None
     losses: str = ""  # what the comparison of gradients and losses says
     # the caches of its whole runs: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
     # earlier processes had compiled), or ``not yet`` (two fresh processes agree on it, and there was no time for whole

@@ -10,18 +10,19 @@ from tried_programs import DrawnProgram
 from inductor_bench.analysis.optimization.judging import (
     LEAST_PAIRS,
     compute_placebo_logarithm,
-    compute_student_quantile,
     describe_digest_difference,
     estimate_scatter,
     judge_alone,
     judge_variant,
     pair_logarithms,
+    predict_saving,
     scatter_alone,
     seems_faster,
     split_into_turns,
 )
 from inductor_bench.analysis.optimization.search_rounds import judge_lost_gain
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
+from inductor_bench.analysis.statistics import compute_student_quantile
 from inductor_bench.records.optimization import (
     FASTER,
     LOST,
@@ -227,6 +228,30 @@ def test_one_gpu_is_judged_as_before() -> None:
     assert gain is not None and (gain.low, gain.high) == pytest.approx(
         (-math.expm1(-0.21 + reach), -math.expm1(-0.21 - reach))
     )
+
+
+def test_a_new_process_saves_what_was_predicted_in_19_of_20_searches() -> None:
+    """Processes with equal settings differ by 8%, far more than the interval of a proof in turns says."""
+    draw, hits, searches = random.Random(7), 0, 400
+    for _ in range(searches):
+        logs = [(name, log + draw.gauss(0, 0.08)) for name, log in [(ORIGINAL, 0.0), ("a", -0.5)] * 3]
+        runs = [alone(f"{place}", name, "", log) for place, (name, log) in enumerate(logs)]
+        gain = judge_alone(runs, "a")
+        assert gain is not None
+        expected = predict_saving(runs, "a", gain, runs)
+        assert expected is not None
+        saved = -math.expm1(-0.5 + draw.gauss(0, 0.08) - draw.gauss(0, 0.08))
+        hits += expected[0] <= saved <= expected[1]
+    assert 0.93 <= hits / searches <= 0.97
+
+
+def test_few_processes_predict_nothing() -> None:
+    runs = trials_of(DrawnProgram(0, {"a": 0.3}), "a", count=2)
+    gain = judge_variant(runs, "a")
+    assert gain is not None and predict_saving(runs, "a", gain) is None
+    more = [*runs, alone("1", ORIGINAL, "", 0.0), alone("2", "a", "", -0.3), alone("3", "a", "", -0.4)]
+    low, high = predict_saving(more, "a", gain) or (1.0, 0.0)
+    assert low < 0.3 < high, "two processes in turns, and two of their own with the setting"
 
 
 @pytest.mark.parametrize(

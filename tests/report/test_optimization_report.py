@@ -40,10 +40,12 @@ def test_the_first_line_begins_with_what_the_user_gets_and_has_the_proof_with_it
     found = optimization(two_winners())
     text = write_headline(found)
     assert found.winner is not None and found.winner.alone is not None
-    gain, alone = found.winner.gain, found.winner.alone
+    gain, alone, expected = found.winner.gain, found.winner.alone, found.winner.expected
+    assert expected is not None and expected[0] < alone.share < expected[1]
     begin = f"{units.seconds(alone.before_s)} → {units.seconds(alone.after_s)} a step if you run the program with these"
     got, _, proof = text.partition("; its proof, in turns with the original in one process: ")
-    assert got.startswith(f"{begin} settings (\N{MINUS SIGN}") and got.endswith(f"{format_interval(alone)})")
+    assert got.startswith(f"{begin} settings (\N{MINUS SIGN}")
+    assert got.endswith(f"%, expect {expected[0] * 100:.1f} to {expected[1] * 100:.1f}% in a new process)")
     assert proof.startswith(f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} (\N{MINUS SIGN}")
     assert proof.endswith(f"{format_interval(gain)}). 5 settings tried, 2 kept")
 
@@ -52,12 +54,22 @@ def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_lo
     found = optimization(two_winners())
     assert found.winner is not None and found.winner.alone is not None
     few = replace(found.winner.alone, low=-9.0, high=0.9, share=-0.02, processes=4)
-    said = write_headline(replace(found, winner=replace(found.winner, alone=few)))
+    said = write_headline(replace(found, winner=replace(found.winner, alone=few, expected=None)))
     assert "(+2.0%, 4 processes, too few for an interval); its proof, " in said
     differing = replace(few, share=0.5, placebo=3.26)  # with the settings 14.9 ms once, and 64 ms once
-    said = write_headline(replace(found, winner=replace(found.winner, alone=differing)))
+    said = write_headline(replace(found, winner=replace(found.winner, alone=differing, expected=None)))
     assert " proven in turns with the original in one process; in new processes that start with " in said
     assert "4 processes, too few for an interval), and processes with equal settings differ by up to 326.0%" in said
+
+
+def test_what_to_expect_in_a_new_process_stands_with_the_whole_runs_or_behind_the_proof() -> None:
+    found = optimization(two_winners())
+    assert found.winner is not None and found.winner.alone is not None
+    known = replace(found.winner, expected=(-0.012, 0.4))
+    wider = "expect -1.2 to 40.0% in a new process"
+    assert f"%, {wider}); its proof, in turns " in write_headline(replace(found, winner=known))
+    alone = write_headline(replace(found, winner=replace(known, alone=None)))
+    assert f"proven in turns with the original in one process; {wider}. 5 settings tried" in alone
 
 
 def test_the_smaller_saving_comes_first() -> None:
@@ -202,15 +214,14 @@ def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_
     rows = [menu_row("cudagraphs"), menu_row("loader", alternates=False)]
     found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
     said = write_headline(found)
-    assert (
-        "%), proven in turns with the original in one process. 2 settings tried, 1 kept, not yet confirmed in " in said
-    )
+    assert "%), proven in turns with the original in one process; expect " in said
+    assert "% in a new process. 2 settings tried, 1 kept, not yet confirmed in new processes that start" in said
     assert said.endswith("; give a longer --budget")
     assert write_headline(replace(found, is_complete=False)).endswith("; the same command goes on")
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
     assert "--budget 21m" in text and "each with the settings" not in text, "longer than the 20 minutes that it had"
     alone = searched(DrawnProgram(0, {"loader": 0.3}, levels=0.002), rows, confirming_s=0.0)
-    assert "%), proven in processes of its own. 2 settings tried" in write_headline(optimization(alone))
+    assert "%), proven in processes of its own; expect " in write_headline(optimization(alone))
 
 
 def test_a_result_that_ran_with_caches_says_so() -> None:

@@ -43,6 +43,12 @@ LEAST_PAIRS = count_needed_samples(1 - (1 - CONFIDENCE) / LOOKS)
 MOST_LOG = math.log(10.0)
 """The largest logarithm that an end of an interval has: a tenth of the step, or ten times as much."""
 
+PREDICTED = 0.95
+"""The share of new processes whose saving lies in the predicted interval."""
+
+FEWEST_FREE = 3
+"""The smallest number of degrees of freedom for a prediction: with two, its interval is over four times the scatter."""
+
 CLEAR = 0.003
 """A change is measured again if it saves at least this share of a step in the ranking."""
 
@@ -401,6 +407,44 @@ def _count_islands(values: Sequence[tuple[str, str, float]]) -> int:
         joined = joined.union(*(one for one in islands if one & joined))
         islands = [one for one in islands if not one & joined] + [joined]
     return len(islands)
+
+
+# What a user gets, who runs one process with the result and one without it.
+
+
+def predict_saving(
+    trials: Iterable[Trial], slug: str, gain: MeasuredGain, whole_runs: Sequence[Trial] = ()
+) -> tuple[float, float] | None:
+    """Predicts the share of the step that a new process with a variant saves against a new process without it.
+
+    Two processes with equal settings differ in their steps, so the saving of two new processes may lie outside of the
+    interval of a proof. This interval also holds the scatter of the two new processes.
+
+    Args:
+        trials: all processes of the search, also those at unusual levels.
+        slug: the variant.
+        gain: what the variant saves, from whole runs if there were any.
+        whole_runs: these whole runs.
+
+    Returns:
+        The ends of an interval that holds 95% of such savings; ``None`` with fewer than :data:`FEWEST_FREE` degrees of
+        freedom.
+    """
+    groups: defaultdict[tuple[str, bool, str], list[float]] = defaultdict(list)
+    for trial in trials:
+        for variant in trial.variants:
+            if variant.slug in (ORIGINAL, slug) and variant.times_s:
+                level = math.log(statistics.median(variant.times_s))
+                groups[trial.gpu, trial.alternates, variant.slug].append(level)
+    scatter = estimate_scatter((), groups.values())
+    if scatter.freedom < FEWEST_FREE:
+        return None
+    alone = [sum(map(len, list_process_medians(whole_runs, name).values())) for name in (ORIGINAL, slug)]
+    measured = [count or gain.processes for count in alone]
+    reach = scatter.reach(1 / (2 + sum(1 / count for count in measured)), PREDICTED)
+    middle = math.log1p(-gain.share)
+    low, high = (compute_share(max(min(log, MOST_LOG), -MOST_LOG)) for log in (middle + reach, middle - reach))
+    return low, high
 
 
 # The time and memory that trials needed, and why they failed.

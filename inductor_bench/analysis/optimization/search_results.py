@@ -20,6 +20,7 @@ from ...records.optimization import (
     MeasuredGain,
     MenuRow,
     Optimization,
+    OptimizedProgram,
 )
 from ..findings.finding import list_program_words
 from ..statistics import CONFIDENCE, compute_median_interval, count_needed_samples
@@ -34,8 +35,9 @@ DIFFERING = 0.1
 def describe_result(found: Optimization) -> str:
     """Says what a result saves in whole runs, as the user runs it, and in the proof: the smaller saving first.
 
-    Each has its own interval. A result without whole runs has only the proof. If the processes of the whole runs differ
-    widely, the proof comes first as well. Empty if there is no result.
+    The proof has its interval, and the whole runs say what to expect in a new process. A result without whole runs has
+    only the proof. If the processes of the whole runs differ widely, the proof comes first as well. Empty if there is
+    no result.
     """
     winner = found.winner
     if winner is None:
@@ -43,14 +45,24 @@ def describe_result(found: Optimization) -> str:
     gain, alone, where = winner.gain, winner.alone, describe_proof_processes(found)
     those = "this setting" if len(winner.slugs) == 1 else "these settings"
     if alone is None or gain.share < alone.share or alone.placebo > DIFFERING:
-        said = f"{format_whole_step(gain)} {_saving(gain)}, proven {where}"
+        said = f"{format_whole_step(gain)} {_saving(gain, format_interval(gain))}, proven {where}"
         if alone is None:
-            return said
-        said = f"{said}; in new processes that start with {those}: {_step(alone)} {_saving(alone)}"
+            return f"{said}; {_expect(winner)}" if winner.expected else said
+        got = _saving(alone, _expect(winner) or format_interval(alone))
+        said = f"{said}; in new processes that start with {those}: {_step(alone)} {got}"
         differ = f", and processes with equal settings differ by up to {format_exact_percent(alone.placebo)}"
         return said + differ * (alone.placebo > DIFFERING)
-    said = f"{format_whole_step(alone)} if you run the program with {those} {_saving(alone)}"
-    return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain)}"
+    got = _saving(alone, _expect(winner) or format_interval(alone))
+    said = f"{format_whole_step(alone)} if you run the program with {those} {got}"
+    return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain, format_interval(gain))}"
+
+
+def _expect(winner: OptimizedProgram) -> str:
+    """What a new process saves, or nothing if it is not known: ``expect 39.8 to 52.0% in a new process``."""
+    if winner.expected is None:
+        return ""
+    low, high = winner.expected
+    return f"expect {low * 100:.1f} to {high * 100:.1f}% in a new process"
 
 
 def describe_proof_processes(found: Optimization) -> str:
@@ -71,9 +83,9 @@ def format_interval(gain: MeasuredGain) -> str:
     return f"99.9% interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
 
 
-def _saving(gain: MeasuredGain) -> str:
+def _saving(gain: MeasuredGain, spread: str) -> str:
     sign = "+" if gain.share < 0 else "\N{MINUS SIGN}"
-    return f"({sign}{format_exact_percent(abs(gain.share))}, {format_interval(gain)})"
+    return f"({sign}{format_exact_percent(abs(gain.share))}, {spread})"
 
 
 def format_whole_step(gain: MeasuredGain) -> str:

@@ -45,6 +45,7 @@ from .judging import (
     describe_digest_difference,
     find_variant_needs,
     judge_alone,
+    predict_saving,
 )
 from .trial_plans import (
     CompileAhead,
@@ -518,7 +519,10 @@ class SearchRounds:
             self._set(sure[0], own=gain)
         missing_s = self._first_runs_s([ORIGINAL, name_variant(sure)], cold=True)
         steps = steps or ((sure[-1], gain.after_s),)
-        self.winner = OptimizedProgram(tuple(sure), gain, steps, from_start=NOT_YET, missing_s=missing_s)
+        expected = predict_saving(self.trials, name_variant(sure), gain)
+        self.winner = OptimizedProgram(
+            tuple(sure), gain, steps, expected=expected, from_start=NOT_YET, missing_s=missing_s
+        )
 
     def _compare_digests(self, trials: Sequence[Trial], full: str) -> str:
         originals = [trial.digests for trial in trials if trial.slugs == (ORIGINAL,)]
@@ -560,15 +564,16 @@ class SearchRounds:
                 f"in new processes that start with the settings the step is not shorter: {took}, the medians of "
                 f"{whole.processes} processes"
             )
-        ours, theirs = (find_variant_needs(trials, name) for name in (name_variant(kept), ORIGINAL))
-        names = {(name_variant(kept),), (ORIGINAL,)}
+        full = name_variant(kept)
+        ours, theirs = (find_variant_needs(trials, name) for name in (full, ORIGINAL))
+        names = {(full,), (ORIGINAL,)}
         is_cold = names <= {trial.slugs for trial in timed if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
         changes = any(self._rows[slug].changes_compilation for slug in kept)
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = max(0.0, longer_s / saved_s) if longer_s is not None and changes and saved_s > 0 else None
-        compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_variant(kept),)), default=0)
+        compared = max((len(trial.digests) for trial in trials if trial.slugs == (full,)), default=0)
         said = f"{compared} steps of the optimizer: gradients and losses agree with the original's" if compared else ""
         self.winner = OptimizedProgram(
             slugs=tuple(kept),
@@ -580,6 +585,7 @@ class SearchRounds:
             original_compile_time_s=original_s,
             pays_after=pays,
             alone=whole,
+            expected=predict_saving(self.trials, full, whole or gain, timed if whole else ()),
             losses=said,
             from_start=NOT_YET if not timed else EMPTY_CACHES if is_cold else SHARED_CACHES,
             missing_s=None if timed else self._first_runs_s([ORIGINAL, name_variant(kept)], cold=False),
