@@ -92,6 +92,11 @@ def _find_overload(path: Sequence[str], keywords: Sequence[str | None]) -> str |
     return ".".join(path) if path[0] == "aten" and len(path) == 3 else None
 
 
+def writes_in_place(overload: str) -> bool:
+    """Whether an operator changes its first argument, by its name: ``aten.add_.Tensor``."""
+    return overload.partition(".")[2].partition(".")[0].endswith("_")
+
+
 def describe_operator(
     overload: str,
     arguments: Sequence[ast.expr],
@@ -103,7 +108,7 @@ def describe_operator(
     """Returns the launch of a library call; ``None`` if an argument is unknown.
 
     Args:
-        overload: the full name of the overload.
+        overload: the full name of the overload; empty if it is unknown.
         arguments, keywords: the expressions in the module.
         evaluate: returns the value of an expression (a tensor, a number or a tuple of them), or ``None``.
         device: the device type of the module's tensors.
@@ -118,7 +123,7 @@ def describe_operator(
         arguments = [*arguments, *(named.pop(name) for name in rest)]
     count = len(arguments)
     written = [count + index for index, name in enumerate(named) if name == "out"]
-    written += [0] if overload.split(".")[1].endswith("_") else []
+    written += [0] if writes_in_place(overload) else []
     views: list[StorageView] = []
     outputs: set[int] = set()
     given = []
@@ -514,7 +519,7 @@ class _BufferReader(WrapperReader):
         found = self._add_call()
         found.read = read
         found.written = list(_list_views(evaluate(each.value) for each in call.keywords if each.arg == "out"))
-        if overload.partition(".")[2].partition(".")[0].endswith("_"):
+        if writes_in_place(overload):
             # Methods (copy_, zero_, fill_) overwrite their tensor; other operators in place also read it.
             found.written += read[:1]
             found.read = read[1:] if path[0] not in ("torch", "aten", "extern_kernels") else read

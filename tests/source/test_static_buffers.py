@@ -86,6 +86,22 @@ def test_slices_count_by_their_elements_and_an_input_keeps_its_memory() -> None:
     assert found.calls[1] == (BufferUse("buf1", 4 * KB, 4 * KB, written=4 * KB),)
 
 
+@pytest.mark.parametrize(
+    "name", ["bias_addmm", "mm_dtype", "bmm_dtype", "mm_plus_mm", "conv1x1_via_mm", "of_a_later_torch"]
+)
+def test_a_library_call_whose_overload_is_unknown_has_its_buffers(name: str) -> None:
+    """With max_autotune a linear layer is such a call: its bias may be any shape."""
+    found = buffers_of(
+        f"""
+        buf0 = empty_strided_cuda((16, 16), (16, 1), torch.float32)
+        extern_kernels.{name}(reinterpret_tensor(arg0_1, (16, 16), (0, 1), 0), arg1_1, alpha=1, beta=1, out=buf0)
+        return (buf0, )
+        """
+    )
+    names = [(use.buffer, bool(use.read), bool(use.written)) for use in found.calls[0] or ()]
+    assert names == [("arg0_1", True, False), ("arg1_1", True, False), ("buf0", False, True)]
+
+
 def test_partitions_share_the_buffers_of_the_module_and_the_hosts_buffers_are_left_out() -> None:
     name = GPU / "samples" / "partition" / "module_0.py"
     source = module_of(name)
