@@ -200,16 +200,23 @@ def test_a_kernel_has_the_counters_of_nsight_compute(kernels: Path) -> None:
 
 @SETTINGS
 def test_a_program_is_compared_with_itself_in_two_settings(desk: Path) -> None:
-    short = ("--runs", "1")
     words = documented("inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1")
-    assert "TORCHINDUCTOR_MAX_AUTOTUNE" in typed(desk, with_options(words, *short))
+    assert "TORCHINDUCTOR_MAX_AUTOTUNE" in typed(desk, with_options(words, "--runs", "1"))
+
+
+@SETTINGS
+def test_a_program_is_compared_in_two_interpreters_and_bundled(desk: Path) -> None:
     words = documented("inductor-bench compare train.py --python old/bin/python --python new/bin/python")
-    assert "Where the difference comes from" in typed(desk, with_options(words, *short))
+    assert "Where the difference comes from" in typed(desk, with_options(words, "--runs", "1"))
     words = documented(
         "inductor-bench compare train.py --python old/bin/python --python new/bin/python --bundle regression.zip"
     )
-    typed(desk, with_options(words, *short))
+    typed(desk, with_options(words, "--runs", "1"))
     assert (desk / "regression.zip").is_file()
+
+
+@SCRIPTS
+def test_two_runs_of_each_side_are_compared(desk: Path) -> None:
     assert "measured, by 2 and 2 runs" in typed(desk, documented("inductor-bench compare train.py --runs 2"))
 
 
