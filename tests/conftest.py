@@ -188,12 +188,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """DuckDB would report frozen objects as leaked. Until then pytest searches what is not frozen five times."""
-    config.add_cleanup(gc.unfreeze)
+    config.add_cleanup(end_quickly)  # before it pytest searches what is not frozen five times
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and config.option.markexpr == "gpu":
         gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(list_gpus())
         os.environ["CUDA_VISIBLE_DEVICES"] = choose_gpu(int(worker), gpus.split(","))
+
+
+def end_quickly() -> None:
+    """Saves the end of a process with torch two seconds of searches. DuckDB would report frozen objects as leaked."""
+    (gc.unfreeze if "duckdb" in sys.modules else gc.freeze)()
 
 
 def list_gpus() -> list[str]:
