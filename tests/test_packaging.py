@@ -9,13 +9,14 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from email.parser import Parser
+from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 from conftest import ROOT
 
-build_meta = pytest.importorskip("setuptools.build_meta")
+pytestmark = pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
 
 BUILD = "import sys\nfrom setuptools import build_meta\nprint(build_meta.{}(sys.argv[1]))\n"
 WITHOUT_TORCH = """

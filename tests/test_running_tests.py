@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import ROOT, is_selection, pytest_configure, random_place
+from late import Late
 from surroundings import settle
 
 
@@ -74,3 +76,20 @@ def test_each_process_of_the_gpu_tests_has_one_gpu(markers: str, gpus: str, monk
     config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=markers), add_cleanup=lambda undo: None)
     pytest_configure(config)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == gpus
+
+
+def test_a_late_module_is_imported_when_a_test_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "imported_late_by_a_test"
+    (tmp_path / f"{name}.py").write_text("import warnings\nwarnings.warn('old')\nvalue = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = Late(name)
+    assert not isinstance(module, type) and not getattr(module, "__test__", False), "pytest asks that of each name"
+    assert name not in sys.modules
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert module.value == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "value", 2)
+        patch.setattr(module, "other", 3, raising=False)
+        assert (sys.modules[name].value, sys.modules[name].other) == (2, 3)
+    assert module.value == sys.modules.pop(name).value == 1 and not hasattr(module, "other")

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import select_algorithm
-from torch._inductor.select_algorithm import TritonTemplateCaller
+from late import Late
 
 from inductor_bench.autotune.kernel_variants import LibraryVariants, find_variants
 from inductor_bench.autotune.kernel_variants import library_variants as library_variants_of
@@ -32,14 +31,14 @@ from inductor_bench.messages.kernel_requests import (
 from inductor_bench.source.harness import operator_main
 from inductor_bench.source.harness.common import Arguments, build_arguments
 from inductor_bench.store import codec
-from inductor_bench.worker.bench import library_choices as library_lowering
 from inductor_bench.worker.bench import library_kernel as library_variants
 from inductor_bench.worker.bench.bench import Bench, _Loaded
-from inductor_bench.worker.bench.library_choices import ArgumentView, Choice
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.profile.recorder import watch_launches
 from inductor_bench.worker.upstream.pinning import name_choices
 
+library_lowering = Late("inductor_bench.worker.bench.library_choices")
+select_algorithm = Late("torch._inductor.select_algorithm")
 aten = torch.ops.aten
 LEFT, RIGHT = torch.randn(3, 96, 64), torch.randn(3, 64, 80)
 IMAGE = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)
@@ -65,7 +64,10 @@ def test_a_call_can_be_another_call_on_views_of_its_tensors() -> None:
     found = kernel.configs()
     assert found == LibraryConfigs({"backend": "aten"}, (MM,))
     (choice,) = kernel.others._max if kernel.others else ()
-    assert choice.inputs == (ArgumentView(0, (72, 8), (8, 1), 0), ArgumentView(1, (8, 4), (1, 8), 0))
+    assert choice.inputs == (
+        library_lowering.ArgumentView(0, (72, 8), (8, 1), 0),
+        library_lowering.ArgumentView(1, (8, 4), (1, 8), 0),
+    )
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
     bench.vary(Vary(1, of=0, change=VariantChange(MM)))
@@ -98,7 +100,7 @@ def test_a_choice_that_computes_something_else_is_found_out() -> None:
     kernel.configs()
     assert kernel.others is not None
     (choice,) = kernel.others._max
-    kernel.others._max = [Choice(choice.config, choice.caller, choice.inputs[:1] * 2, choice.output)]
+    kernel.others._max = [library_lowering.Choice(choice.config, choice.caller, choice.inputs[:1] * 2, choice.output)]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
     bench.vary(Vary(1, of=0, change=VariantChange(TEMPLATE)))
@@ -371,8 +373,8 @@ def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
 
 
 def test_what_tells_templates_apart_is_their_tile_if_that_will_do() -> None:
-    def template(number: int, **fields: Any) -> TritonTemplateCaller:
-        made = object.__new__(TritonTemplateCaller)
+    def template(number: int, **fields: Any) -> Any:
+        made = object.__new__(select_algorithm.TritonTemplateCaller)
         description = ", ".join(f"{name}={value!r}" for name, value in fields.items())
         vars(made).update(name=f"triton_mm_{number}", description=description)
         return made
@@ -397,7 +399,9 @@ def test_a_choice_that_does_not_compile_says_why() -> None:
     def refuse() -> None:
         raise RuntimeError("a long story\n  out of resource: shared memory\n^^^")
 
-    choice = Choice({}, SimpleNamespace(bmreq=SimpleNamespace(precompile=refuse)), (), ArgumentView(0))
+    choice = library_lowering.Choice(
+        {}, SimpleNamespace(bmreq=SimpleNamespace(precompile=refuse)), (), library_lowering.ArgumentView(0)
+    )
     with pytest.raises(InductorBenchError, match=r"^does not compile: out of resource: shared memory$"):
         choice.compile()
     kernel = kernel_of(convolve)
@@ -407,8 +411,8 @@ def test_a_choice_that_does_not_compile_says_why() -> None:
 
 def test_a_view_of_a_tensor_begins_where_the_tensor_begins() -> None:
     tensor = torch.arange(12)[2:]
-    assert ArgumentView(1, (2, 2), (3, 1), 1).of([LEFT, tensor]).tolist() == [[3, 4], [6, 7]]
-    assert ArgumentView(1).of([LEFT, tensor]) is tensor
+    assert library_lowering.ArgumentView(1, (2, 2), (3, 1), 1).of([LEFT, tensor]).tolist() == [[3, 4], [6, 7]]
+    assert library_lowering.ArgumentView(1).of([LEFT, tensor]) is tensor
 
 
 def test_cudnn_searches_for_its_algorithm_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,6 @@ from inductor_bench.report.document import (
 )
 from inductor_bench.report.formats import show_as_page
 from inductor_bench.report.html import pack, render_page
-from inductor_bench.report.run.plots import PLOTS, draw_plots
 from inductor_bench.report.run.run_tables import write_source_file
 
 VOID = {"meta", "img", "input", "br", "wbr"}
@@ -78,6 +77,8 @@ class Parsed(HTMLParser):
 
 
 def drawn(run: Run) -> dict[str, bytes]:
+    from inductor_bench.report.run.plots import draw_plots  # loads matplotlib
+
     return draw_plots(run)
 
 
@@ -185,6 +186,8 @@ def test_a_headline_that_is_a_finding_is_said_once() -> None:
 
 
 def test_drawings_are_svg_without_scripts_whose_colours_follow_the_theme() -> None:
+    from inductor_bench.report.run.plots import PLOTS
+
     drawings = drawn(build.hostile())
     assert set(drawings) == set(PLOTS)
     for data in drawings.values():

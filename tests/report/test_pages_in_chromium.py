@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import step_runs
 import test_pages as pages
 from conftest import ROOT
 from h200 import unpack_batch
+from late import Late
 from printed import run_page
 from recorded_runs import recorded_runs
 from test_verification import FOUND
@@ -31,7 +33,6 @@ from inductor_bench.report.batch.batch_document import FORMATS as BATCH_FORMATS
 from inductor_bench.report.document import FIRST_ROWS
 from inductor_bench.report.formats import show_as_page
 from inductor_bench.report.optimization_document import FORMATS as OPTIMIZATION_FORMATS
-from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.workflows.batch_state import read_view
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -46,9 +47,10 @@ MOST_ELEMENTS = 40
 LIMIT_MS = 600_000
 """How long the browser may take for anything, on a machine that is busy with other work."""
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+playwright = Late("playwright.sync_api")
 pytestmark = [
     pytest.mark.xdist_group("chromium"),
+    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed: pip install playwright"),
     pytest.mark.skipif(CHROMIUM is None, reason=f"no browser is installed: none of {', '.join(NAMES)}"),
 ]
 
@@ -95,7 +97,7 @@ def marked_timeline(run: Run) -> Timeline:
 
 def step_page() -> str:
     run = step_runs.host_paced()
-    return run_page(run, draw_plots(run), marked_timeline(run))
+    return run_page(run, pages.drawn(run), marked_timeline(run))
 
 
 def proof_page() -> str:
@@ -345,7 +347,7 @@ def test_a_page_opens_with_questions_and_their_answers(browser: Any, tmp_path: P
 
 
 def test_a_page_is_whole_without_scripts(browser: Any, tmp_path: Path) -> None:
-    text = run_page(build.mixnet(), draw_plots(build.mixnet()), None)
+    text = run_page(build.mixnet(), pages.drawn(build.mixnet()), None)
     with opened(browser, text, tmp_path, java_script_enabled=False) as page:
         assert page.locator(".row:visible", has=page.locator("button.open")).count() == 641
         assert page.locator(".copy:visible, input.filter:visible, .tools:visible").count() == 0
@@ -403,7 +405,7 @@ def test_a_page_of_five_hundred_kernels_stays_small() -> None:
             number += 1
         modules.append(replace(module, kernels=tuple(kernels)))
     run = replace(run, modules=tuple(modules))
-    text = run_page(run, draw_plots(run), marked_timeline(run), files)
+    text = run_page(run, pages.drawn(run), marked_timeline(run), files)
     assert number == 500 and len(text.encode()) < 1_500_000
 
 

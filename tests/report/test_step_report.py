@@ -53,7 +53,6 @@ from inductor_bench.report.batch.batch_tables import BatchView, make_models_csv
 from inductor_bench.report.document import Sparkline
 from inductor_bench.report.html import render_page
 from inductor_bench.report.markdown import render_markdown
-from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.run.run_document import PageParts, list_page_parts, run_document, write_report
 from inductor_bench.report.run.run_tables import write_kernels_csv, write_tables
 from inductor_bench.report.run.run_words import format_alone_ratio, rank_kernels
@@ -214,6 +213,8 @@ def test_idle_time_has_the_colour_of_a_light_or_a_dark_page() -> None:
 
 
 def test_the_bandwidth_of_kernels_that_the_step_does_not_run_is_not_drawn() -> None:
+    from inductor_bench.report.run.plots import draw_plots  # loads matplotlib
+
     run = step_runs.transformer()
     bare = [replace(k, step_calls=None, step_time_s=None) for k in run.modules[0].kernels]
     assert "bandwidth" in draw_plots(run)

@@ -16,14 +16,15 @@ from typing import Any
 import psutil
 import pytest
 from conftest import ROOT
-from matplotlib import image
+from late import Late
 
 sys.path.insert(0, str(ROOT / "scripts"))
 from accuracy.outcomes import METHODS, Row, choose_files, class_of, errors, scattered, summarize, table
-from accuracy.plot import draw_errors
 from benchmark_accuracy import loaded
 from benchmark_kernels import Outcome as RunFile
 
+image = Late("matplotlib.image")
+plot = Late("accuracy.plot")
 Outcome = dict[str, Any]
 
 
@@ -167,14 +168,14 @@ def measured_kernels() -> list[Outcome]:
 
 @pytest.mark.filterwarnings("error")
 def test_the_picture() -> None:
-    data = draw_errors(measured_kernels(), "NVIDIA H200 · torch 2.11.0+cu130")
+    data = plot.draw_errors(measured_kernels(), "NVIDIA H200 · torch 2.11.0+cu130")
     assert data is not None
     pixels = image.imread(io.BytesIO(data), format="png")
     assert pixels.shape[:2] == (896, 1440)
     for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
         assert edge[..., :3].min() == 1, "something is cut off"
-    assert draw_errors([{"step": "kernel", "subject": "x", "why": "it failed"}], "") is None
-    assert draw_errors([kernel(30e-6)], "one kernel") is not None
+    assert plot.draw_errors([{"step": "kernel", "subject": "x", "why": "it failed"}], "") is None
+    assert plot.draw_errors([kernel(30e-6)], "one kernel") is not None
 
 
 # What runs in the process that measures

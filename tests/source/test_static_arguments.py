@@ -9,10 +9,9 @@ from inductor_bench.records.base import Category
 from inductor_bench.records.code import KernelDefinition
 from inductor_bench.source.static_wrapper import is_drawn, read_pointers
 
-codegen = pytest.importorskip("torch._inductor.codegen.cpp_utils")
-
 
 def test_every_type_that_inductor_writes_in_cpp_is_read() -> None:
+    codegen = pytest.importorskip("torch._inductor.codegen.cpp_utils")
     kinds = {dtype: kind for dtype, kind in codegen.DTYPE_TO_CPP.items() if dtype != torch.complex32}
     parameters = ", ".join(f"const {kind}* in_ptr{number}" for number, kind in enumerate(kinds.values()))
     source = f'extern "C"  void  kernel({parameters}, half* out_ptr0, bfloat16* out_ptr1, const int64_t ks0)'

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch._inductor import config  # noqa: E402
-
 from inductor_bench.worker.upstream.graph_variants import around_backend, around_compilations  # noqa: E402
 
 
 def test_a_backward_graph_counts_though_it_is_compiled_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config
+
     seen: list[str] = []
 
     @contextlib.contextmanager

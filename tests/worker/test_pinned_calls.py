@@ -9,7 +9,6 @@ from typing import Any
 
 import forking_python
 import pytest
-import sympy
 import torch
 
 from inductor_bench.messages.observed import APPLY, PINNED, REFUSED, Pins, PinState
@@ -191,6 +190,8 @@ def test_programs_with_settings_of_their_own_share_no_cache_with_those_without_p
 def test_settings_are_held_against_each_other_by_their_names() -> None:
     assert list_settings("aten.convolution", {"3": (2, 2), "transposed": 0}) == {"stride": [2, 2], "transposed": 0}
     assert list_settings("aten.mm", {"layout": None}) == {}
+    import sympy
+
     typed = list_settings("aten.mm", {"2": torch.float32, "device": torch.device("cpu"), "size": sympy.Integer(3)})
     assert typed == {"2": "float32", "device": "cpu", "size": 3}
 

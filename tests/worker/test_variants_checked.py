@@ -13,7 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch._inductor import compile_fx  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from inductor_bench.messages.observed import (  # noqa: E402
@@ -61,6 +60,8 @@ def test_equal_functions_agree_in_outputs_and_gradients(tmp_path: Path) -> None:
 
 
 def test_what_the_program_replays_is_compared_kernel_by_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import compile_fx
+
     monkeypatch.setattr(compile_fx, "cudagraphify", lambda model, **_: lambda inputs: [inputs[0] * 0])
     turns = turns_of(tmp_path)
     turns.replays = upstream.ReplaySwitch()

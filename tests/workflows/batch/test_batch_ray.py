@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import RARE_COLLECTION, ROOT
+from late import Late
 
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import batch_executors
@@ -22,16 +24,8 @@ from inductor_bench.workflows import batch
 from inductor_bench.workflows.batch import run_batch
 from inductor_bench.workflows.progress import Silent
 
-pytest.importorskip("ray")
-
-from inductor_bench.launch.ray_cluster import (
-    NodeJob,
-    append_to_files,
-    make_scratch,
-    read_pieces,
-    read_program,
-    remove_scratch,
-)
+ray_cluster = Late("inductor_bench.launch.ray_cluster")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
 class Listener(Silent):
@@ -225,14 +219,12 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_batch_that_was_killed_leaves_nothing(silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inductor_bench.launch import ray_cluster
-
     (tmp_path / "scratch").mkdir()
     (requests, theirs), (their_answers, answers) = os.pipe(), os.pipe()
     os.close(their_answers)
     if silent:
         os.close(theirs)
-    closed: list[ray_cluster.Cluster] = []
+    closed: list[Any] = []
     monkeypatch.setattr(ray_cluster.Cluster, "connect", lambda self, address: None)
     monkeypatch.setattr(ray_cluster.Cluster, "poll", lambda self: self._say("began"))
     monkeypatch.setattr(ray_cluster.Cluster, "close", lambda self: closed.append(self))
@@ -289,7 +281,7 @@ def test_a_job_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "(run / 'new').write_text((run / 'old').read_text() + ' and new')\nsys.exit(3)\n"
     )
     monkeypatch.setenv("PYTHONPATH", ".")
-    job = NodeJob()
+    job = ray_cluster.NodeJob()
     job.put([("old", b"what was there")])
     order = Order((str(tmp_path / "entry.py"),), ("breakdown", "{run}"), {"A": "b"}, timeout_s=60)
     assert job.begin(order, {"model.py": b"name = 'my model'"}, gpu=False).endswith(":cpu")
@@ -305,9 +297,9 @@ def test_a_job_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_scratch_that_nobody_uses_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (left, lock), (used, _) = make_scratch(), make_scratch()
+    (left, lock), (used, _) = ray_cluster.make_scratch(), ray_cluster.make_scratch()
     os.close(lock)
-    make_scratch()
+    ray_cluster.make_scratch()
     assert used.is_dir() and not left.exists() and len(list(used.parent.glob("*.lock"))) == 2
 
 
@@ -317,23 +309,23 @@ def test_scratch_that_others_could_reach_is_not_used(tmp_path: Path, monkeypatch
     victim = tmp_path / "victim"
     victim.mkdir()
     known.symlink_to(victim)
-    path, lock = make_scratch()
+    path, lock = ray_cluster.make_scratch()
     assert path.parent == tmp_path and path.stat().st_mode & 0o777 == 0o700 and not list(victim.iterdir())
     os.close(lock)
-    remove_scratch(path)
+    ray_cluster.remove_scratch(path)
     known.unlink()
     assert list(tmp_path.iterdir()) == [victim]
 
     known.mkdir()
     known.chmod(0o777)
-    path, lock = make_scratch()
+    path, lock = ray_cluster.make_scratch()
     assert path.parent == known and known.stat().st_mode & 0o777 == 0o700  # ours: its mode is mended
     os.close(lock)
 
     other = os.getuid() + 1
     monkeypatch.setattr("os.getuid", lambda: other)
     (tmp_path / f"inductor-bench-nodes-{os.getuid()}").mkdir(mode=0o777)
-    path, lock = make_scratch()
+    path, lock = ray_cluster.make_scratch()
     assert path.parent == tmp_path and path.is_dir()
     os.close(lock)
 
@@ -342,9 +334,9 @@ def test_scratch_that_others_could_reach_is_not_used(tmp_path: Path, monkeypatch
 def test_a_machine_of_the_cluster_writes_within_its_folder(name: str, tmp_path: Path) -> None:
     name = f"{tmp_path}{name}" if name.startswith("/") else name
     with pytest.raises(ValueError, match="not the name of a file"):
-        append_to_files(tmp_path / "a" / "b", [("good", b"x"), (name, b"x")])
+        ray_cluster.append_to_files(tmp_path / "a" / "b", [("good", b"x"), (name, b"x")])
     assert not list(tmp_path.rglob("out"))
-    job = NodeJob()
+    job = ray_cluster.NodeJob()
     try:
         with pytest.raises(ValueError, match="not the name of a file"):
             job.begin(Order((), (), {}, None), {name: b"x"}, gpu=False)
@@ -359,10 +351,10 @@ def test_a_folder_arrives_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name, data in {**contents, ".work/cache/x": b"scratch"}.items():
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_bytes(data)
-    pieces = list(read_pieces(tmp_path / "run"))
+    pieces = list(ray_cluster.read_pieces(tmp_path / "run"))
     assert len(pieces) == 3 and max(sum(len(data) for _, data in piece) for piece in pieces) < 20
     for piece in pieces:
-        append_to_files(tmp_path / "copy", piece)
+        ray_cluster.append_to_files(tmp_path / "copy", piece)
     files = [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]
     assert {path.relative_to(tmp_path / "copy").as_posix(): path.read_bytes() for path in files} == contents
 
@@ -371,7 +363,7 @@ def test_a_program_takes_its_neighbours_along(tmp_path: Path) -> None:
     for name in ("model.py", "parts.py", "nets/__init__.py", "nets/deep/net.py", "runs/kernels/k.py", "data.bin"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    assert sorted(read_program(tmp_path / "model.py")) == [
+    assert sorted(ray_cluster.read_program(tmp_path / "model.py")) == [
         "model.py",
         "nets/__init__.py",
         "nets/deep/net.py",
