@@ -92,6 +92,12 @@ COST = "CPU seconds"
 SPENT = pytest.StashKey[float]()
 """The CPU seconds that this process had spent at the end of its last test."""
 
+SLOW = ("torch._inductor", "matplotlib", "ray")
+"""Packages that take long to import. Test files import them when a test uses them, see ``late.py``."""
+
+LOADED = pytest.StashKey[list[str]]()
+"""Those of them that were imported when the tests were collected."""
+
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -124,6 +130,7 @@ def group_of(item: pytest.Item) -> str:
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # the tests stay to the end, like the modules that they import
     session.config.stash[SPENT] = cpu_seconds()
+    session.config.stash[LOADED] = [name for name in SLOW if name in sys.modules]
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist keeps no group of tests in one process: see configs/constraints.txt")
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import ROOT, is_selection, pytest_configure, random_place
+from conftest import LOADED, ROOT, is_selection, pytest_configure, random_place
 from late import Late
 from surroundings import settle
 
@@ -76,6 +76,10 @@ def test_each_process_of_the_gpu_tests_has_one_gpu(markers: str, gpus: str, monk
     config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=markers), add_cleanup=lambda undo: None)
     pytest_configure(config)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == gpus
+
+
+def test_collecting_the_tests_imports_nothing_slow(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.stash[LOADED] == []
 
 
 def test_a_late_module_is_imported_when_a_test_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
