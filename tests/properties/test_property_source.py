@@ -13,6 +13,7 @@ import drawn_records
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from inductor_bench.analysis.residence import describe_buffers
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.source.generated_text import read_comment
 from inductor_bench.source.module_reader import read_module
@@ -75,6 +76,7 @@ def read(text: str) -> None:
     try:
         source = read_module(text)
         read_static_launches(text, source)
+        describe_buffers(text, source)
     except InductorBenchError as error:
         assert error.message
 
@@ -97,11 +99,19 @@ statements = st.recursive(
     ),
     max_leaves=6,
 )
+calls = st.sampled_from(
+    [
+        *("extern_kernels.mm", "extern_kernels.bias_addmm", "extern_kernels.of_a_later_torch", "extern_kernels"),
+        *("torch.ops.aten.sort.stable", "torch.ops.aten.sort", "torch.ops.aten", "torch.ops.mine.add_.default"),
+        *("aten.add_.Tensor", "aten.sort", "torch._higher_order_ops.flex", "torch.sin", "buf0.copy_", "buf0.unknown"),
+    ]
+)
 wrappers = st.lists(
     st.one_of(
         statements.map(lambda one: f"    buf0 = {one}\n"),
         statements.map(lambda one: f"    empty_strided_cpu({one}, {one})\n"),
-        statements.map(lambda one: f"    extern_kernels.mm({one}, out={one})\n"),
+        st.tuples(calls, statements).map(lambda two: f"    {two[0]}({two[1]}, out={two[1]})\n"),
+        st.tuples(calls, statements, statements).map(lambda of: f"    buf0 = {of[0]}({of[1]}, {of[2]}, alpha=1)\n"),
         statements.map(lambda one: f"    cpp_fused_0({one})\n"),
         statements.map(lambda one: f"    assert_size_stride({one}, {one}, {one})\n"),
         statements.map(lambda one: f"    {one} = args\n"),
