@@ -49,7 +49,7 @@ from .kernels.retuning import (
 from .kernels.retuning import STAGE as AUTOTUNE
 from .modules.compile_environment import capture_environment, keep_for_later_runs, share_compile_cache
 from .modules.extraction import RunInMaking
-from .modules.keep_evidence import KeptTraces, add_profile, draw_step, keep_captured
+from .modules.keep_evidence import KeptTraces, add_profile, can_be_read_early, draw_step, keep_captured
 from .modules.kernel_files import extract_run
 from .modules.module_measurements import ModuleMeasurement, ModuleMeasurements, ProfiledModule, SideWork
 from .modules.observed_files import describe_phase
@@ -412,6 +412,8 @@ class Breakdown:
 
     def _prepare_answer(self, captured: CapturedProgram) -> None:
         """Reads for the answer what was compiled, while the steps are profiled, and then the profile."""
+        if not can_be_read_early(captured.steps):
+            return
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again for the answer
             self._keep(captured, early=True)
             describe_program(self._evidence, self._files)
@@ -419,6 +421,8 @@ class Breakdown:
     def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
         """Adds the program's step while the program goes on, and passes the record to ``answer``."""
         pool.get_ready()
+        if not can_be_read_early(captured.steps):
+            return
         phases = StagePhases()
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again at the program's end
             self.run = replace(self.run, capture=captured.capture)

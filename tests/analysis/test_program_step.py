@@ -28,6 +28,7 @@ from inductor_bench.records.run import Capture, Part, Program
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import load_evidence, read_timeline, save_evidence
+from inductor_bench.workflows.modules import keep_evidence
 from inductor_bench.workflows.modules.keep_evidence import draw_step, keep_captured
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule
 
@@ -154,6 +155,30 @@ def test_a_process_without_a_profile_has_times_only(tmp_path: Path) -> None:
         RunFolder(tmp_path),
     )
     assert describe_program(nothing, EvidenceFiles(RunFolder(tmp_path))) is None
+
+
+def test_an_early_answer_has_the_profiles_of_all_ranks_and_no_long_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower rank may be the one that waits; the other rank's profile tells whose host is late."""
+    monkeypatch.setattr(keep_evidence, "EARLY_LINES_BYTES", 0)
+    ranks = observation(rank=0, pid=1), observation(rank=1, pid=2)
+    captured = CapturedProgram(tuple(found_modules()), Capture(), steps=ranks)
+    evidence = keep_captured(captured, BreakdownRequest("train.py", "script"), RunFolder(tmp_path), early=True)
+    assert all(one.trace and not one.operators for one in evidence.processes)
+    found = describe_program(evidence, EvidenceFiles(RunFolder(tmp_path)))
+    assert found is not None and all(rank.parts for rank in found.program.ranks)
+
+
+def test_traces_of_several_ranks_that_take_long_to_read_wait_for_the_programs_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = observation(rank=0, pid=1), observation(rank=1, pid=2)
+    size = Path(one.trace).stat().st_size
+    for limit, early in ((2 * size, True), (2 * size - 1, False)):
+        monkeypatch.setattr(keep_evidence, "EARLY_TRACES_BYTES", limit)
+        assert keep_evidence.can_be_read_early([one, other]) is early
+    assert keep_evidence.can_be_read_early([one, observation(trace="")]), "a single trace is always read"
 
 
 def test_a_lost_profile_is_noted(tmp_path: Path) -> None:

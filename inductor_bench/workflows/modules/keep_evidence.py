@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from ...analysis.host_time import make_host_trace
 from ...analysis.program_step import MARKERS, DescribedProgram
@@ -32,6 +31,9 @@ UserLines = tuple[tuple[tuple[str, int], ...], tuple[CallPlace, ...]]
 
 EARLY_LINES_BYTES = 20_000_000
 """Largest trace with the user's lines that is read while the program runs: half a second."""
+
+EARLY_TRACES_BYTES = 80_000_000
+"""Largest sum of the traces of several processes that are read while the program runs: about a second."""
 
 
 class KeptTraces:
@@ -79,13 +81,13 @@ def keep_captured(
         request: its request.
         folder: the RUN.
         kept: the traces that were kept before.
-        early: whether only what an answer needs is read: the trace of the slowest process.
+        early: whether only what an answer needs is read: no long trace with the user's lines.
 
     Raises:
         InductorBenchError: the RUN cannot be written.
     """
     kept = kept or KeptTraces()
-    captured = replace(captured, steps=_choose_slowest(captured.steps)) if early else captured
+    captured = replace(captured, steps=tuple(map(_leave_out_long_lines, captured.steps))) if early else captured
     modules = labelled(captured.modules)
     slugs = {path: label.slug for module, label in modules for path in module.real_paths}
     scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
@@ -143,23 +145,20 @@ def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
     return names
 
 
-def _choose_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
-    """Returns the steps of all processes; only the slowest keeps its traces, and the user's lines if they are read
-    fast."""
+def can_be_read_early(steps: Sequence[ObservedSteps]) -> bool:
+    """Whether the traces of all processes are read fast enough for an answer while the program runs.
 
-    def time_s(one: ObservedSteps) -> float:
-        return median(one.step_times_s) if one.step_times_s else 0.0
+    An answer needs all of them. A rank that waits for another one looks busy, because its collectives wait on the
+    device; only the trace of the other rank says that the device of that rank is idle.
+    """
+    sizes = [path.stat().st_size for one in steps if (path := Path(one.trace)).is_file()]
+    return len(sizes) <= 1 or sum(sizes) <= EARLY_TRACES_BYTES
 
-    slowest = max((one for one in steps if one.trace), key=time_s, default=None)
 
-    def reduce_process(one: ObservedSteps) -> ObservedSteps:
-        if one is not slowest:
-            return replace(one, trace="", lines_trace="")
-        path = Path(one.lines_trace)
-        is_small = path.is_file() and path.stat().st_size <= EARLY_LINES_BYTES
-        return one if is_small else replace(one, lines_trace="")
-
-    return tuple(map(reduce_process, steps))
+def _leave_out_long_lines(steps: ObservedSteps) -> ObservedSteps:
+    path = Path(steps.lines_trace)
+    is_small = path.is_file() and path.stat().st_size <= EARLY_LINES_BYTES
+    return steps if is_small else replace(steps, lines_trace="")
 
 
 def keep_steps(
