@@ -83,6 +83,15 @@ class Odd(nn.Module):
         return self.up(x)
 
 
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = compile(nn.Sequential(nn.Linear(8, 13)))
+
+    def forward(self, x):
+        return self.head(x)
+
+
 class Tracked:
     pass
 
@@ -98,6 +107,8 @@ def main():
         unet(torch.randn(4, 8))
     odd = Odd()
     compile(odd)(torch.randn(4, 8))
+    reader = Reader()
+    reader(torch.randn(4, 8))
     Trainer(nn.Sequential(nn.Linear(8, 9))).train()
     networks = {"a": compile(nn.Sequential(nn.Linear(8, 11)))}
     networks["a"](torch.randn(4, 8))
@@ -132,6 +143,7 @@ def test_modules_have_their_variables_and_paths(observed: tuple[list[CompiledObj
     names = [one.name for one in observed[0]]
     assert names[:2] == ["G", "D"]
     assert names[2].startswith("unet.down.0") and "unet.down.2" in names
+    assert "reader.head" in names, "and not reader.head._orig_mod"
     assert names[-3:] == ["critic", "networks['a']", ""], "an attribute, an element, and a function's own argument"
 
 

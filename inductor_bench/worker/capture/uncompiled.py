@@ -134,6 +134,10 @@ def _list_frames(stack: FrameType | None) -> Iterator[tuple[Locals, bool]]:
         stack = stack.f_back
 
 
+_WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+"""Parts of a module's path that wrappers add: ``torch.compile``, FSDP and checkpointing."""
+
+
 def _find_owner(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
     """The outermost module that runs or has a name in a frame, and that holds this one; and the path in it."""
     running = [upstream.unwrap(one["self"]) for one in frames if "self" in one]
@@ -141,8 +145,8 @@ def _find_owner(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
     for candidates in (running, named):
         for candidate in reversed([one for one in candidates if upstream.is_module(one) and one is not module]):
             path = next((path for path, one in candidate.named_modules() if one is module), "")
-            if path:
-                return candidate, path
+            if names := [name for name in path.split(".") if name and name not in _WRAPPERS]:
+                return candidate, ".".join(names)
     return None, ""
 
 
