@@ -12,19 +12,15 @@ from inductor_bench.analysis.layer_times import (
     DividedSteps,
     GraphLayers,
     LaunchWork,
-    TreeNode,
-    build_tree_by_layer,
-    build_tree_by_line,
     compute_layer_share,
-    fold_names,
     sum_times_by_layer,
-    walk,
 )
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
 from inductor_bench.records.evidence import CallPlace
 from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LayerWork, LineTime
 from inductor_bench.records.traced import Activity, GraphCall, StepWindow, Work
+from inductor_bench.report.run.layer_tree import TreeNode, build_tree_by_layer, build_tree_by_line, fold_names, walk
 
 UP, NORM = SourceLine("m.py", 4, "forward", "up"), SourceLine("m.py", 9, "forward", "norm")
 MAP = LayerMap(

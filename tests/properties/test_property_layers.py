@@ -8,19 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inductor_bench.analysis.layer_times import (
-    DividedSteps,
-    GraphLayers,
-    TreeNode,
-    build_tree_by_layer,
-    build_tree_by_line,
-    sum_times_by_layer,
-    walk,
-)
+from inductor_bench.analysis.layer_times import DividedSteps, GraphLayers, sum_times_by_layer
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import DIRECTIONS, CallSite, LayerMap, SourceLine
 from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LineTime
 from inductor_bench.records.traced import Activity, StepWindow, Work
+from inductor_bench.report.run.layer_tree import TreeNode, build_tree_by_layer, build_tree_by_line, walk
 from inductor_bench.source.layers import divide_call, read_layers, read_path
 
 seconds = st.floats(0, 10)

@@ -10,12 +10,12 @@ from ... import units
 from ...analysis.findings.finding import RunEvidence, join_words, plural
 from ...analysis.findings.product_findings import sum_product_flops
 from ...analysis.findings.step_phrases import describe_step, name_line
-from ...analysis.layer_times import TreeNode, build_tree_by_layer
 from ...analysis.step_costs import compute_weight_s, find_graph_use, find_pace_setter, find_step, runs_on_host
 from ...records.code import SourceLine
 from ...records.run import GRAPH, IDLE, QUEUED, Part, Program, Run
 from .. import names
 from ..document import BAD, NOTE, WARN, Answers, Item, Sentence, ShownIn
+from .layer_tree import TreeNode, build_tree_by_layer
 from .layers_document import MISSING
 from .run_tables import name_anchor
 from .run_words import RankedKernel, describe_origin, describe_whole, format_peak_share, write_sentence

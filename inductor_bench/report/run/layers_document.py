@@ -6,14 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.layer_times import (
-    Figures,
-    TreeNode,
-    build_tree_by_layer,
-    build_tree_by_line,
-    compute_layer_share,
-    walk,
-)
+from ...analysis.layer_times import compute_layer_share
 from ...analysis.roofline import BEYOND
 from ...analysis.step_costs import find_step, runs_on_host
 from ...records.run import Program, Run
@@ -34,6 +27,7 @@ from ..document import (
     make_sentences,
     make_text_column,
 )
+from .layer_tree import Figures, TreeNode, build_tree_by_layer, build_tree_by_line, walk
 from .step_document import MOST_CODE, TICKS
 
 KERNEL, LAYER, LINE = "kernel", "layer", "line"

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from ... import units
-from ...analysis.layer_times import fold_names
 from ...analysis.step_costs import (
     compute_alone_ratio,
     find_graph_use,
@@ -43,6 +42,7 @@ from ..document import (
     make_text_column,
 )
 from ..formats import write_csv
+from .layer_tree import fold_names
 from .retune_document import find_retune, format_retune, list_retunes_by_kernel, make_tuning_blocks
 from .run_words import (
     RankedKernel,
