@@ -87,6 +87,19 @@ class GpuSharing:
         return min(1.0, share) if share >= OTHERS_BUSY else 0.0
 
 
+@dataclass(frozen=True)
+class GraphCallers:
+    """The lines of the user's program from which one compiled graph was called in the profiled steps."""
+
+    graph: int  # its place in ``ObservedSteps.graphs``
+    lines: tuple[SourceLine, ...]  # the innermost line of the user's own code around a call
+    calls: tuple[int, ...]  # for each call in order the place of its line in ``lines``; -1 if it is unknown
+
+    def __post_init__(self) -> None:
+        if not all(-1 <= place < len(self.lines) for place in self.calls):
+            raise ValueError("a call of a graph has no line")
+
+
 OWN, LIBRARY, TORCH, PYTHON_LIBRARY, GENERATED = "own", "library", "torch", "python", "generated"
 """Whose code a sampled frame runs: the user's, an installed package's, torch's or Triton's, Python's, or code without a
 file of a package, such as the modules that Inductor writes."""
@@ -229,6 +242,7 @@ class ObservedSteps:
     trace: str = ""  # the path of the profiler's trace of the profiled steps; empty if there is none
     # the path of a second trace of one step, recorded with Python stacks and modules; empty if there is none
     lines_trace: str = ""
+    callers: tuple[GraphCallers, ...] = ()  # where the graphs in ``trace`` were called; older records do not know it
     samples: HostSamples | None = None  # what the host did in further steps; ``None`` if it was not sampled
     # the seconds that the program waited for the profiler, by the action of the schedule: ``export`` writes a trace
     phases_s: dict[str, float] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ..literals import mask_literals
 from ..records.code import SourceLine
-from ..records.evidence import GENERATED, HostSamples, SampledFrame
+from ..records.evidence import GENERATED, GraphCallers, HostSamples, SampledFrame
 from ..records.traced import UserCall
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
@@ -241,13 +241,29 @@ def add_sampled_lines(samples: HostSamples, graphs: Mapping[str, str]) -> HostSa
     return replace(samples, frames=tuple(_add_line(frame, graphs) for frame in samples.frames))
 
 
+def add_calling_lines(callers: GraphCallers) -> GraphCallers:
+    """Returns the lines that call a graph, with their texts."""
+    return replace(callers, lines=tuple(map(_add_text, callers.lines)))
+
+
+def _add_text(line: SourceLine) -> SourceLine:
+    if _is_cell(Path(line.file)):
+        return replace(line, code=mask_literals(linecache.getline(line.file, line.line).strip()))
+    lines = _read_lines(line.file)
+    return replace(line, code=_read_text(lines, line.line) if 0 < line.line <= len(lines) else "")
+
+
+def _read_text(lines: Sequence[bytes], line: int) -> str:
+    return mask_literals(lines[line - 1].decode("utf-8", "replace").strip())
+
+
 def _add_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
     if frame.owner == GENERATED:
         return replace(frame, file=graphs.get(os.path.realpath(frame.file), frame.file))
     lines = _read_lines(frame.file)
     if not 0 < frame.line <= len(lines):
         return frame
-    text = mask_literals(lines[frame.line - 1].decode("utf-8", "replace").strip())
+    text = _read_text(lines, frame.line)
     return replace(frame, code=text, called=_find_called_text(lines, frame) if frame.is_call else "")
 
 

@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..literals import MASK, PASSWORD, is_secret, mask_literals, mask_pair, split_into_words
 from ..records.base import Failure
 from ..records.batch_record import Batch
+from ..records.code import SourceLine
 from ..records.evidence import CallPlace, Evidence, StepEvidence
 from ..records.run import Run
 from . import codec
@@ -145,14 +146,16 @@ class Redaction:
             error=self.text(steps.error),
             notes=tuple(map(self.text, steps.notes)),
             graphs=tuple(graphs),
+            callers=tuple(replace(one, lines=tuple(map(self._line, one.lines))) for one in steps.callers),
             samples=samples,
         )
         return replace(found, steps=steps, places=tuple(map(self._call_place, found.places)))
 
     def _call_place(self, place: CallPlace) -> CallPlace:
-        if place.source is None:
-            return place
-        return replace(place, source=replace(place.source, code=self.text(place.source.code)))
+        return replace(place, source=self._line(place.source)) if place.source is not None else place
+
+    def _line(self, line: SourceLine) -> SourceLine:
+        return replace(line, code=self.text(line.code))
 
     def batch(self, batch: Batch) -> Batch:
         """The batch without secrets."""

@@ -139,6 +139,10 @@ class CodeOwners:
         """Whether a path is a file of this tool."""
         return path.startswith(self._observation)
 
+    def is_library(self, file: str) -> bool:
+        """Whether a code object's file is surely torch's, a package's, Python's or generated; asks no file system."""
+        return file.startswith(("<frozen", "<string>", *self._torch, *self._packages, *self._python))
+
     def owner(self, file: str) -> str:
         """One of the words of ``SampledFrame.owner``."""
         path = self.path(file)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.evidence import GENERATED, OWN, HostSamples, SampledFrame
+from inductor_bench.records.code import SourceLine
+from inductor_bench.records.evidence import GENERATED, OWN, GraphCallers, HostSamples, SampledFrame
 from inductor_bench.records.traced import UserCall
-from inductor_bench.source.user_program import UserFiles, add_sampled_lines
+from inductor_bench.source.user_program import UserFiles, add_calling_lines, add_sampled_lines
 
 TEXT = """import torch
 
@@ -223,6 +224,18 @@ def columns(line: int, text: str) -> tuple[int, int]:
     row = PROGRAM.splitlines()[line - 1]
     begin = len(row[: row.index(text)].encode())
     return begin, begin + len(text.encode())
+
+
+def test_lines_that_call_a_graph_get_their_texts(program: Path) -> None:
+    lines = tuple(SourceLine(str(path), number, "main", "") for path, number in ((program, 4), (program, 99)))
+    found = add_calling_lines(GraphCallers(0, (*lines, SourceLine("/gone.py", 1, "main", "")), (0, 1, 2)))
+    assert [one.code for one in found.lines] == [PROGRAM.splitlines()[3].strip(), "", ""]
+
+
+def test_the_line_of_a_cell_that_calls_a_graph_has_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(linecache.cache, "<cell 1>", (9, None, ["loss = model(x)\n"], "<cell 1>"))
+    found = add_calling_lines(GraphCallers(0, (SourceLine("<cell 1>", 1, "main", ""),), (0,)))
+    assert found.lines[0].code == "loss = model(x)"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
     CallPlace,
     Evidence,
+    GraphCallers,
     HostSamples,
     ModuleEvidence,
     ObservedGraph,
@@ -158,14 +159,17 @@ def test_the_evidence_of_a_program_holds_no_secret() -> None:
     graph = ObservedGraph("", cuda_graph_refusal=f"refused {VALUE}")
     frame = SampledFrame("train.py", "f", 3, "own", code=f"get({VALUE!r})", called="get")
     samples = HostSamples((frame,), (-1,), (0,), (), 1, 1.0, (), sees_device=True)
+    line = SourceLine("train.py", 3, "f", f"model({ARGUMENT!r})")
+    callers = (GraphCallers(0, (line,), (0,)),)
+    notes = f"a {VALUE}", "plain"
     steps = ObservedSteps(
-        *(1, "cpu", "done"), graphs=(graph,), samples=samples, error=ARGUMENT, notes=(f"a {VALUE}", "plain")
+        *(1, "cpu", "done"), graphs=(graph,), callers=callers, samples=samples, error=ARGUMENT, notes=notes
     )
-    place = CallPlace("Net", SourceLine("train.py", 3, "f", f"model({ARGUMENT!r})"))
+    place = CallPlace("Net", line)
     module = ModuleEvidence("forward", "forward", f"/tmp/{ARGUMENT}/module.py")
     seen = Evidence((module,), (StepEvidence(steps, places=(place, CallPlace())),))
     hidden = Redaction(values=(ARGUMENT, VALUE)).evidence(seen)
-    assert "S3CRET" not in json.dumps(codec.encode(hidden)) and json.dumps(codec.encode(hidden)).count(MASK) == 6
+    assert "S3CRET" not in json.dumps(codec.encode(hidden)) and json.dumps(codec.encode(hidden)).count(MASK) == 7
     assert Redaction().evidence(seen) == seen
 
 

@@ -109,6 +109,9 @@ def test_an_optimizer_delimits_steps_that_are_profiled_and_timed() -> None:
     calls = ranges(found.trace, GRAPH_CALL)
     assert len(calls) == 8 * found.profiled_steps and {number for _, number in calls} == set(range(len(found.graphs)))
     assert all(Path(graph.path).is_file() for graph in found.graphs)
+    line = 1 + Path(STEPS).read_text().splitlines().index("        blocks(values).square().mean().backward()")
+    assert {(one.line, one.function) for graph in found.callers for one in graph.lines} == {(line, "train")}
+    assert sum(len(graph.calls) for graph in found.callers) == len(calls)
     step_s = found.window_s / steps
     times_s = [graph.host_time_s or 0.0 for graph in found.graphs]
     assert all(times_s) and 8 / len(times_s) * sum(times_s) < step_s, "each graph is called as often as the others"

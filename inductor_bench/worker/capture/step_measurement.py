@@ -217,8 +217,11 @@ class Measurement:
         self._is_found_anew = self.is_odd = True
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
-        """Calls a graph within a range of the trace. In one step, also notes the addresses of its arguments."""
+        """Calls a graph within a range of the trace. In one step, also notes the addresses of its arguments; in the
+        others the line of the program that calls it."""
         touches = self._touches
+        if self._recording is not None:
+            self._recording.calls.note(number)
         with open_profiler_range(f"{GRAPH_CALL}{number}"):
             return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
 
@@ -390,7 +393,8 @@ class Measurement:
         self.is_recording, self._recording = False, None
         trace = recording.export(last=not self._has_stacks)
         self._find_touches_path.unlink(missing_ok=True)  # of the steps that were measured earlier
-        self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
+        callers = recording.calls.list_callers()
+        self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1, callers=callers)
         self._earlier = None
         self.write()
 

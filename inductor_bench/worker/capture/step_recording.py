@@ -22,6 +22,7 @@ from ...records.evidence import BOUNDARY, GraphCallTouches, ObservedSteps, Obser
 from ...store import codec
 from ..upstream.inductor import open_profiler_range
 from ..upstream.observing import detaching_cupti
+from .call_lines import CallLines
 
 WAIT_S = 2.0
 """Maximum seconds that the end of the program waits for the device to reach the last boundary."""
@@ -300,6 +301,7 @@ class Recording:
 
         self.path = path
         self.is_running = False
+        self.calls = CallLines()
         self._thread = threading.get_native_id()  # unlike `get_ident`, it is not that of an earlier thread
         self._profile: Any = profiler.profile(
             activities=profiler.supported_activities(),

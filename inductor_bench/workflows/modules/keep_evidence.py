@@ -17,7 +17,7 @@ from ...records.module import Method, Outputs
 from ...records.request import BreakdownRequest
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
-from ...source.user_program import UserFiles, add_sampled_lines
+from ...source.user_program import UserFiles, add_calling_lines, add_sampled_lines
 from ...store.files import write_text
 from ...store.folder import RunFolder
 from ...store.run_files import save_code, write_host_trace, write_timeline
@@ -187,6 +187,7 @@ def keep_steps(
             graphs=tuple(map(_remove_path, observed.graphs)),
             trace="",
             lines_trace="",
+            callers=tuple(map(add_calling_lines, observed.callers)),
             samples=add_sampled_lines(observed.samples, slugs) if observed.samples else None,
         ),
         modules=tuple(slugs.get(os.path.realpath(graph.path), "") if graph.path else "" for graph in observed.graphs),
