@@ -15,7 +15,7 @@ from ..devices.protocol import Device
 from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.base import Failure
-from ..records.code import Details, KernelDefinition, Launch, ModuleSource
+from ..records.code import Details, KernelDefinition, Launch, ModuleSource, SourceLine
 from ..records.evidence import CountedCall, Evidence, ModuleEvidence
 from ..records.module import (
     IdleTime,
@@ -60,6 +60,7 @@ class ModuleInStep:
     parts: tuple[Part, ...] = ()  # the ledger of the step; empty without a profile
     uses: Mapping[tuple[str, KernelIdentity], StepUse] = field(default_factory=dict)  # of kernels, by module
     dram_shares: Mapping[int, float] = field(default_factory=dict)  # see KernelFacts
+    called_at: tuple[SourceLine, ...] = ()  # the lines of the program that call the module
     # The uses that an earlier analysis found, if the profiles that show them were not kept.
     known: Mapping[KernelIdentity, StepUse] | None = None
 
@@ -202,6 +203,7 @@ def read_kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s:
         whole_s=whole_s,
         module_file=f"modules/{module.slug}.py",
         files=facts.kernel_files,
+        called_at=step.called_at if step else (),
         use_in_step=partial(step.list_uses, on_host=device.runs_on_host) if step and step.has_uses else None,
         step_time_s=step.time_s if step else 0.0,
     )
@@ -401,9 +403,11 @@ def _find_steps_of_modules(
     inputs = evidence.processes, evidence.modules, run.peaks
     shares = files.once("shares", inputs, lambda: compute_shares_in_step(evidence, files, run.peaks, step.eager))
     time_s, parts, uses = step.program.step_time_s, step.program.parts, step.leading.kernels
+    divided = step.leading.divided
+    lines = {one.slug: divided.list_call_lines(one.slug) if divided else () for one in evidence.modules}
     return {
-        module.slug: ModuleInStep(module.slug, time_s, parts, uses, shares.get(module.slug, {}))
-        for module in evidence.modules
+        slug: ModuleInStep(slug, time_s, parts, uses, shares.get(slug, {}), called_at)
+        for slug, called_at in lines.items()
     }
 
 
@@ -415,6 +419,7 @@ def _keep_recorded_steps(run: Run) -> Mapping[str, ModuleInStep]:
         module.slug: ModuleInStep(
             module.slug,
             run.program.step_time_s,
+            called_at=next((one.origin.called_at for one in module.kernels if one.origin.called_at), ()),
             known={
                 make_kernel_key(kernel): StepUse(kernel.step_calls, kernel.step_time_s)
                 for kernel in module.kernels

@@ -13,6 +13,7 @@ from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLin
 from ..records.module import CategoryTotal, Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
+from ..source.compile_log import is_users_line
 from ..source.generated_text import compute_operator_id
 from .call_work import OperatorPart, classify, count_transferred_bytes, describe_arguments, find_dtype, find_parts
 from .roofline import TimedWork, judge_groups
@@ -95,6 +96,7 @@ class KernelFacts:
     whole_s: float | None = None  # the time to which shares of the wall time refer
     module_file: str | None = None  # the file that defines the module's own kernels
     files: Mapping[str, str] = field(default_factory=dict)  # standalone files by kernel id
+    called_at: Sequence[SourceLine] = ()  # the lines of the program that call the module
     # The use of kernels in a step of the program; None if no step was observed.
     use_in_step: Callable[[Sequence[OwnTime]], Sequence[StepUse | None]] | None = None
     step_time_s: float = 0.0  # the time of that step
@@ -330,12 +332,13 @@ def _find_compiled(group: _Group, events: Sequence[DeviceEvent], facts: KernelFa
 
 def _find_origin(group: _Group, facts: KernelFacts) -> Origin:
     sites = list(dict.fromkeys(activity.call for activity, _ in group.members if activity.call is not None))
-    lines = (line for site in sites for line in facts.source_lines.get(site.handle or "", ()))
+    lines = [line for site in sites for line in facts.source_lines.get(site.handle or "", ())]
     shares = (one for site in sites for one in facts.layers.kernels.get(site.handle or "", ()))
     return Origin(
         source_nodes=tuple(dict.fromkeys(node for site in sites for node in site.source_nodes)),
         aten_ops=tuple(dict.fromkeys(op for site in sites for op in site.aten_ops)),
         source_lines=tuple(dict.fromkeys(lines)),
+        called_at=() if any(map(is_users_line, lines)) else tuple(facts.called_at),
         layers=tuple(dict.fromkeys(one.layer for one in shares if one.layer)),
         padded_sides=group.definition.padded_sides if group.definition else (),
     )

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from ..records.base import Category
 from ..records.code import BACKWARD, FORWARD, RECOMPUTED, LayerMap, LayerShare, SourceLine
-from ..records.evidence import CallPlace
+from ..records.evidence import CallPlace, GraphCallers
 from ..records.module import Kernel, ModuleRecord
 from ..records.run import EAGER, GRAPH, LayerTime, LayerWork, LineTime, Peaks
 from ..records.traced import Activity, GraphCall, Work
+from ..source.compile_log import is_users_line
 from .call_work import classify, classify_operator, find_parts
 from .kernel_aggregation import KernelIdentity, describe_call
 from .ledger import Steps, make_activity_key, make_kernel_key
@@ -130,6 +131,7 @@ class _PieceOwner(NamedTuple):
     layer: str
     direction: str
     line: SourceLine | None
+    called_at: SourceLine | None = None
 
 
 class _Piece(NamedTuple):
@@ -205,6 +207,31 @@ class DividedSteps:
     steps: Steps
     activities: Mapping[int, Sequence[Activity]]  # of each graph within the steps
     graphs: Mapping[int, GraphLayers]  # the modules of each graph
+    # the line of the program that makes each of ``steps.calls``; empty if all are unknown
+    call_lines: Sequence[SourceLine | None] = ()
+
+    @classmethod
+    def of(
+        cls,
+        steps: Steps,
+        activities: Mapping[int, Sequence[Activity]],
+        graphs: Mapping[int, GraphLayers],
+        callers: Iterable[GraphCallers],
+    ) -> DividedSteps:
+        """Returns the steps with the lines that call their graphs; ``callers`` has the lines that were seen."""
+        backwards = [number for number, one in graphs.items() if one.direction == BACKWARD]
+        forwards = pair_backwards({number: name.label for number, name in steps.names.items()}, backwards)
+        return cls(steps, activities, graphs, find_call_lines(steps.calls, callers, forwards))
+
+    def find_call_line(self, number: int) -> SourceLine | None:
+        """Returns the line of the program that makes a call; ``None`` if it is unknown."""
+        return self.call_lines[number] if 0 <= number < len(self.call_lines) else None
+
+    def list_call_lines(self, slug: str) -> tuple[SourceLine, ...]:
+        """Returns the lines that call a module's graphs, those with most calls first."""
+        graphs = {number for number, name in self.steps.names.items() if name.slug == slug}
+        calls = enumerate(self.steps.calls)
+        return rank_lines(self.find_call_line(number) for number, call in calls if call.graph in graphs)
 
 
 def sum_times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> StepLayers:
@@ -222,19 +249,22 @@ def sum_times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) 
     known = {id(activity): work for activity, work in zip(every, works, strict=True)} if works else {}
     pieces = list(_list_host_pieces(divided, known) if steps.on_host else _list_device_pieces(divided, known))
     by_layer: dict[tuple[str, str, str], _RowSums] = defaultdict(_RowSums)
-    by_line: dict[tuple[SourceLine | None, str, str], _RowSums] = defaultdict(_RowSums)
+    by_line: dict[tuple[SourceLine | None, str, str, SourceLine | None], _RowSums] = defaultdict(_RowSums)
     for piece in pieces:
-        kind, layer, direction, line = piece.owner
+        kind, layer, direction, line, called_at = piece.owner
         by_layer[layer, direction, kind].add(piece)
-        by_line[line, direction, kind].add(piece)
+        by_line[line, direction, kind, called_at].add(piece)
     scale = 1 / steps.window.step_count
     if steps.on_host:
         scale = steps.step_time_s / (steps.window.bounds[-1] - steps.window.bounds[0])
     count = steps.window.step_count
     layers = [LayerTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_layer.items()]
-    lines = [LineTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_line.items()]
+    lines = [
+        LineTime(*key[:3], *one.figures(scale, count), work=one.work(scale, count), called_at=key[3])
+        for key, one in by_line.items()
+    ]
     layers.sort(key=lambda one: (-one.time_s, one.layer, one.direction))
-    lines.sort(key=lambda one: (-one.time_s, str(one.source), one.direction))
+    lines.sort(key=lambda one: (-one.time_s, str(one.source), one.direction, str(one.called_at)))
     classes = {layer: name for one in divided.graphs.values() for layer, name in one.found.classes.items()}
     return StepLayers(tuple(layers), classes, tuple(lines))
 
@@ -248,7 +278,8 @@ def _list_device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) 
         if work.kind == GRAPH and work.graph is not None:
             own = graphs.get(work.graph, GraphLayers())
             launch = known.get(id(work.activity), LaunchWork())
-            pieces = _divided(own, launch, work.activity, work.duration_s, work.call, counted)
+            parts = _divided(own, launch, work.activity, work.duration_s, work.call, counted)
+            pieces = _add_call_line(parts, divided.find_call_line(work.call))
             yield from map(_mark_recomputed, pieces) if work.call in again else pieces
         else:
             yield _make_other_piece(work, steps)
@@ -276,10 +307,10 @@ def _list_host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) ->
         counted: set[object] = set()
         for activity in own:
             launch = known.get(id(activity), LaunchWork())
-            pieces = _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
-            calls = inside[graph]
-            is_again = activity.iteration < len(calls) and calls[activity.iteration] in again
-            yield from map(_mark_recomputed, pieces) if is_again else pieces
+            parts = _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
+            made = inside[graph][activity.iteration] if activity.iteration < len(inside[graph]) else -1
+            pieces = _add_call_line(parts, divided.find_call_line(made))
+            yield from map(_mark_recomputed, pieces) if made in again else pieces
         yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0)
 
 
@@ -287,6 +318,14 @@ def _list_repeated_calls(calls: Sequence[GraphCall]) -> frozenset[int]:
     """The calls by which the backward computes again what other calls of the same graph have computed."""
     first = {call.graph for call in calls if not call.in_backward}
     return frozenset(number for number, call in enumerate(calls) if call.in_backward and call.graph in first)
+
+
+def _add_call_line(pieces: Iterable[_Piece], line: SourceLine | None) -> Iterable[_Piece]:
+    """Adds the line that calls the graph to the pieces of a kernel, if none of the kernel's lines is the program's."""
+    found = list(pieces)
+    if line is None or any(is_users_line(one.owner.line) for one in found):
+        return found
+    return [one._replace(owner=one.owner._replace(called_at=line)) for one in found]
 
 
 def _mark_recomputed(piece: _Piece) -> _Piece:
@@ -347,3 +386,72 @@ def compute_layer_share(rows: Sequence[LayerTime]) -> float | None:
     graphs = [row for row in rows if row.kind == GRAPH and not is_between_kernels(row)]
     whole_s = math.fsum(row.time_s for row in graphs)
     return math.fsum(row.time_s for row in graphs if row.layer) / whole_s if whole_s else None
+
+
+# The line of the program that makes each call of a graph.
+
+
+def find_call_lines(
+    calls: Sequence[GraphCall], callers: Iterable[GraphCallers], forwards: Mapping[int, Sequence[int]]
+) -> tuple[SourceLine | None, ...]:
+    """Returns the line that makes each call; ``None`` if it is unknown.
+
+    A call in the backward belongs to the line that calls the forward, if this is one line. Otherwise it has the line
+    that was seen: the one that begins the backward.
+
+    Args:
+        calls: the calls of the profiled steps.
+        callers: the lines that were seen.
+        forwards: by the number of a backward graph, the numbers of the graphs whose gradients it computes.
+    """
+    found: list[SourceLine | None] = [None] * len(calls)
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for number, call in enumerate(calls):
+        numbers[call.graph].append(number)
+    for one in callers:
+        own = sorted(numbers[one.graph], key=lambda number: calls[number].start_s)
+        for number, line in zip(own, _list_lines(one, len(own)), strict=True):
+            found[number] = line
+    first: dict[int, set[SourceLine | None]] = defaultdict(set)
+    for line, call in zip(found, calls, strict=True):
+        if not call.in_backward:
+            first[call.graph].add(line)
+    for number, call in enumerate(calls):
+        if call.in_backward:
+            graphs = (call.graph,) if call.graph in first else forwards.get(call.graph, ())
+            lines = {line for graph in graphs for line in first.get(graph, {None})}
+            found[number] = next(iter(lines)) if len(lines) == 1 and None not in lines else found[number]
+    return tuple(found)
+
+
+def _list_lines(seen: GraphCallers, count: int) -> Iterator[SourceLine | None]:
+    """The line of each of the ``count`` calls that the trace holds; all unknown if the trace misses some of several."""
+    is_whole = len(seen.calls) == count
+    places = seen.calls if is_whole else seen.calls[:1] * count if len(set(seen.calls)) == 1 else (-1,) * count
+    return (seen.lines[place] if place >= 0 else None for place in places)
+
+
+def pair_backwards(labels: Mapping[int, str], backwards: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """Returns for each backward graph the forward graphs of its label: ``forward-2`` for ``backward-2``.
+
+    Args:
+        labels: the label of each graph.
+        backwards: the numbers of the backward graphs.
+    """
+    named: dict[str, tuple[int, ...]] = {}
+    for number, label in labels.items():
+        named[label] = (*named.get(label, ()), number)
+    found = {}
+    for number in backwards:
+        before, role, after = labels.get(number, "").rpartition("backward")
+        found[number] = named.get(f"{before}forward{after}", ()) if role else ()
+    return found
+
+
+def rank_lines(lines: Iterable[SourceLine | None]) -> tuple[SourceLine, ...]:
+    """Returns the known lines of a graph's calls, those with most calls first."""
+    counts: dict[SourceLine, int] = defaultdict(int)
+    for line in lines:
+        if line is not None:
+            counts[line] += 1
+    return tuple(sorted(counts, key=lambda one: (-counts[one], one.file, one.line)))

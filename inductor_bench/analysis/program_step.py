@@ -286,7 +286,7 @@ def _add_ledger(
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         _annotate_events(trace, found, modules, places, files),
         tuple(find_stretches(described)),
-        DividedSteps(described, found.activities, _read_layers(modules, files)),
+        DividedSteps.of(described, found.activities, _read_layers(modules, files), observed.steps.callers),
         None if queue is None else _queue_step(queue, found, described, observed),
         tuple(_list_operator_calls(found, modules, files)),
     )

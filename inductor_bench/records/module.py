@@ -71,7 +71,10 @@ class Origin:
 
     source_nodes: tuple[str, ...] = ()  # the nodes of the graph
     aten_ops: tuple[str, ...] = ()  # the ATen operators
-    source_lines: tuple[SourceLine, ...] = ()  # the lines of the program
+    source_lines: tuple[SourceLine, ...] = ()  # the lines of the program, or of the libraries that it uses
+    # if none of ``source_lines`` is the program's own: the lines that call the graph in a step, those with most calls
+    # first; a backward has the line that calls its forward, if it is one line; empty if they are unknown
+    called_at: tuple[SourceLine, ...] = ()
     layers: tuple[str, ...] = ()  # the modules of the model, such as ``Llama.layers.3.mlp.up_proj``
     # if the kernel only copies a matrix into a larger one, because Inductor pads matrices for faster products: the size
     # of each padded side before and after

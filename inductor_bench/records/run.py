@@ -55,6 +55,10 @@ class LineTime:
     shared_s: float = 0.0  # the part of ``time_s`` that comes from kernels that several layers share
     flops: float = 0.0  # of matrix products, convolutions and attention in a step
     work: Inline[LayerWork] = LayerWork()  # the rest of its work
+    # the line that calls the graph, if no line of its kernels is the program's own; then ``source`` is a library's line
+    # or ``None``; ``None`` if the program has lines of its own for them, if the call's line is unknown, and in older
+    # records
+    called_at: SourceLine | None = None
 
 
 GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer", "collective", "copy", "idle"

@@ -216,7 +216,8 @@ def _add_number(name: str, width: int, numbers: dict[str, int], shorten: Callabl
 
 def name_files(run: Run) -> dict[str, str]:
     """Returns the name of each source file by path, with enough folders to make it unique within the run."""
-    files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.origin.source_lines}
+    origins = [kernel.origin for module in run.modules for kernel in module.kernels]
+    files = {line.file for one in origins for line in (*one.source_lines, *one.called_at)}
     parts = {
         file: [clean(part) for part in _SEPARATOR.split(file) if part][-MOST_FOLDERS:] or [clean(file)]
         for file in files
@@ -234,28 +235,26 @@ def name_files(run: Run) -> dict[str, str]:
     return names
 
 
-def find_main_line(kernel: Kernel) -> SourceLine | None:
-    """Returns the line of a kernel's origin to show: of the user's code, else of a library, else of torch."""
-    return min(kernel.origin.source_lines, key=_compute_distance, default=None)
-
-
 def _compute_distance(line: SourceLine) -> int:
+    """Returns 0 for a line of the user's code, 1 for a line of a library, and 2 for one of torch."""
     return 2 if line.is_installed and _TORCH.search(line.file.replace("\\", "/")) else int(line.is_installed)
 
 
 def describe_source_place(kernel: Kernel, files: Mapping[str, str]) -> str:
     """Returns the source line of a kernel, ``model.py:41 stem (+2 lines)``, or an empty string.
 
-    A function called ``forward`` is not named, because nearly all lines of a model are in one.
+    If there is none, returns the line that calls its graph, ``called at train.py:31 main``. A function called
+    ``forward`` is not named, because nearly all lines of a model are in one.
     """
-    line = find_main_line(kernel)
-    if line is None:
+    called, lines = _find_lines(kernel)
+    if not lines:
         return ""
+    line, more = lines[0], len(lines) - 1
     function = clean(line.function)
-    more = len(kernel.origin.source_lines) - 1
     return " ".join(
         part
         for part in (
+            called,
             f"{files.get(line.file) or clean(_SEPARATOR.split(line.file)[-1])}:{line.line}",
             function if function != "forward" else "",
             f"(+{more} line{'s' * (more > 1)})" if more else "",
@@ -264,10 +263,21 @@ def describe_source_place(kernel: Kernel, files: Mapping[str, str]) -> str:
     )
 
 
+CALLED_AT = "called at"
+"""Stands before the line that calls the graph of a kernel, if no line of the kernel itself is known."""
+
+
+def _find_lines(kernel: Kernel) -> tuple[str, Sequence[SourceLine]]:
+    """Returns the lines of a kernel, the one to show first; if it has none, those that call its graph."""
+    if kernel.origin.source_lines:
+        return "", sorted(kernel.origin.source_lines, key=_compute_distance)
+    return CALLED_AT, kernel.origin.called_at
+
+
 def describe_source_line(kernel: Kernel, files: Mapping[str, str]) -> str:
     """Returns the source line of a kernel with its code, ``model.py:41 stem: x = self.conv(x)``, or an empty string."""
-    line, where = find_main_line(kernel), describe_source_place(kernel, files)
-    code = clean(line.code) if line is not None else ""
+    _, lines = _find_lines(kernel)
+    where, code = describe_source_place(kernel, files), clean(lines[0].code) if lines else ""
     return f"{where}: {code}" if code else where
 
 

@@ -297,6 +297,11 @@ def is_of_torch(place: str) -> bool:
     return _TORCH.search(place) is not None
 
 
+def is_users_line(line: SourceLine | None) -> bool:
+    """Whether a line is known and is the user's own, and not one of torch or another package."""
+    return line is not None and not line.is_installed and not is_of_torch(line.file)
+
+
 def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:
     """The distinct lines of several stacks, in order."""
     lines = (read_source_line(stack) for stack in stacks)

@@ -13,11 +13,14 @@ from inductor_bench.analysis.layer_times import (
     GraphLayers,
     LaunchWork,
     compute_layer_share,
+    find_call_lines,
+    pair_backwards,
+    rank_lines,
     sum_times_by_layer,
 )
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
-from inductor_bench.records.evidence import CallPlace
+from inductor_bench.records.evidence import CallPlace, GraphCallers
 from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LayerWork, LineTime
 from inductor_bench.records.traced import Activity, GraphCall, StepWindow, Work
 from inductor_bench.report.run.layer_tree import TreeNode, build_tree_by_layer, build_tree_by_line, fold_names, walk
@@ -240,6 +243,94 @@ def test_lines_stand_below_their_files() -> None:
         "no known line 0.5",
     ]
     assert tree[0].children[1].whole.backward_s == 3.0 and tree[0].children[0].code == "norm"
+
+
+def test_lines_of_libraries_stand_below_the_line_that_calls_their_graph() -> None:
+    rows = [
+        LineTime(None, "forward", GRAPH, 2.0, 1.0, called_at=CALL),
+        LineTime(LIBRARY, "forward", GRAPH, 3.0, 1.0, called_at=CALL),
+        LineTime(LIBRARY, "backward", GRAPH, 4.0, 1.0, called_at=CALL),
+        LineTime(CALL, "forward", EAGER, 0.5, 1.0),
+        LineTime(LIBRARY, "forward", GRAPH, 1.0, 1.0),
+        LineTime(BACKWARD, "forward", EAGER, 0.25, 1.0),
+    ]
+    tree = build_tree_by_line(rows)
+    assert text_of(tree) == [
+        "train.py 9.75",
+        "  31 in main, call 9.5",
+        "    vit.py:98 in forward 7",
+        "  32 in main 0.25",
+        "/venv/site-packages/timm/vit.py 1",
+        "  98 in forward 1",
+    ]
+    line = tree[0].children[0]
+    assert (line.own.time_s, line.whole.backward_s, line.code) == (2.5, 4.0, "loss = model(x)")
+
+
+CALL, OTHER = (SourceLine("train.py", line, "main", "loss = model(x)") for line in (31, 33))
+BACKWARD = SourceLine("train.py", 32, "main", "loss.backward()")
+LIBRARY = SourceLine("/venv/site-packages/timm/vit.py", 98, "forward", "x = self.attn(x)")
+
+
+@pytest.mark.parametrize(
+    ("seen", "calls", "lines"),
+    [
+        # The backward, 1, belongs to the line that calls the forward, 0.
+        ([(0, (CALL,), (0, 0)), (1, (BACKWARD,), (0, 0))], "0b0b", [CALL, CALL, CALL, CALL]),
+        # If several lines call the forward, it has the line that was seen.
+        ([(0, (CALL, OTHER), (0, 1)), (1, (BACKWARD,), (0, 0))], "00bb", [CALL, OTHER, BACKWARD, BACKWARD]),
+        # The same, if one of the forward's lines is unknown, or the forward was not called.
+        ([(0, (CALL,), (0, -1)), (1, (BACKWARD,), (0, 0))], "00bb", [CALL, None, BACKWARD, BACKWARD]),
+        ([(1, (BACKWARD,), (0,))], "b", [BACKWARD]),
+        # A forward that the backward calls again belongs to the line of its first call.
+        ([(0, (CALL, BACKWARD), (0, 1)), (1, (BACKWARD,), (0,))], "0rb", [CALL, CALL, CALL]),
+        # If the trace misses calls, the line of all of them is known only if it is one line.
+        ([(0, (CALL,), (0, 0, 0))], "00", [CALL, CALL]),
+        ([(0, (CALL, OTHER), (0, 1, 0))], "00", [None, None]),
+        ([(0, (CALL,), (-1, -1))], "00", [None, None]),
+        # Nothing is known of the calls of an older record, of graphs without a call, and of calls without a graph.
+        ([], "0b", [None, None]),
+        ([(0, (), ())], "0", [None]),
+        ([(7, (CALL,), (0,))], "0", [None]),
+    ],
+)
+def test_each_call_has_its_line(
+    seen: list[tuple[int, tuple[SourceLine, ...], tuple[int, ...]]], calls: str, lines: list[SourceLine | None]
+) -> None:
+    made = [call(at, in_backward=kind != "0", graph=int(kind == "b")) for at, kind in enumerate(calls)]
+    found = find_call_lines(made, [GraphCallers(*one) for one in seen], {1: (0,)})
+    assert list(found) == lines
+
+
+def test_a_backward_belongs_to_the_forward_of_its_label() -> None:
+    labels = {
+        **{0: "forward", 1: "backward", 2: "forward-2", 3: "backward-2", 4: "G · backward", 5: "G · forward"},
+        **{6: "backward (7 rows)", 7: "forward (7 rows)", 8: "backward-3"},
+    }
+    pairs = pair_backwards(labels, [1, 3, 4, 6, 8, 9])
+    assert pairs == {1: (0,), 3: (2,), 4: (5,), 6: (7,), 8: (), 9: ()}
+
+
+def test_the_line_with_most_calls_comes_first() -> None:
+    assert rank_lines([OTHER, None, CALL, CALL, None, None]) == (CALL, OTHER)
+    assert rank_lines([None]) == ()
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_only_a_kernel_without_a_line_of_the_program_has_the_line_of_the_call(on_host: bool) -> None:
+    found = replace(
+        MAP,
+        lines=(*MAP.lines, LIBRARY),
+        kernels={**MAP.kernels, "conv:3": (LayerShare("", "forward", 2, 1.0),)},
+    )
+    own = [activity(name, at, 0, 1.0) for at, name in enumerate(("mm:1", "fused:2", "conv:3", "unknown:4"))]
+    works = [work(at, 1.0, activity=one) for at, one in enumerate(own, 1)]
+    steps = replace(steps_of(works, on_host=on_host), calls=(call(0.5),))
+    rows = sum_times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(found)}, (CALL,))).lines
+    kernels = {(one.source, one.called_at) for one in rows if one.direction}
+    assert kernels == {(UP, None), (NORM, None), (None, None), (LIBRARY, CALL), (None, CALL)}
+    unknown = sum_times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(found)}, (None,))).lines
+    assert {one.called_at for one in unknown} == {None}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ kinds = st.sampled_from([GRAPH, EAGER, OPTIMIZER])
 directions = st.sampled_from([*DIRECTIONS, ""])
 layer_rows = st.builds(LayerTime, layers, directions, kinds, seconds, seconds, st.just(0.0), seconds)
 sources = st.none() | st.builds(SourceLine, st.sampled_from("ab"), st.integers(1, 3), st.just("f"), st.just("x"))
-line_rows = st.builds(LineTime, sources, directions, kinds, seconds, seconds)
+line_rows = st.builds(LineTime, sources, directions, kinds, seconds, seconds, called_at=sources)
 classes = st.dictionaries(layers, st.sampled_from(["Block", "Other"]))
 
 

@@ -112,6 +112,17 @@ def test_the_user_s_own_line_is_named_before_a_library_s() -> None:
     assert names.describe_source_place(change(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
 
 
+def test_a_kernel_without_a_line_has_the_line_that_calls_its_graph() -> None:
+    called = (SourceLine("/home/me/train.py", 31, "main", "loss = model(x)"), line("/home/me/train.py"))
+    kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, called_at=called)
+    assert names.describe_source_place(kernel, {}) == "called at train.py:31 main (+1 line)"
+    assert names.describe_source_line(change(kernel, called_at=called[:1]), {}) == (
+        "called at train.py:31 main: loss = model(x)"
+    )
+    installed = line("/v/lib/python3.12/site-packages/timm/layers/conv.py")
+    assert names.describe_source_place(change(kernel, source_lines=(installed,)), {}) == "conv.py:7"
+
+
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
     files = ("/a/one/model.py", "/a/two/model.py", "/b/two/model.py", "/c/train.py", "C:\\x\\y.py")
     kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=tuple(map(line, files)))

@@ -208,15 +208,16 @@ def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     """The line of the program that takes most of the device's time."""
     times: dict[SourceLine, float] = defaultdict(float)
     for row in program.lines:
-        if row.source is not None:
-            times[row.source] += row.time_s
+        line = row.source or row.called_at
+        if line is not None:
+            times[line] += row.time_s
     whole_s = sum(row.time_s for row in program.lines)
     if not times or not whole_s:
         return
-    line = max(times, key=lambda one: times[one])
-    code = f": `{names.cut_end(names.clean(line.code).replace('`', ''), MOST_CODE)}`" if line.code else ""
-    share = units.percent(times[line] / whole_s)
-    yield "Which line?", f"{names.clean(name_line(line))} {units.seconds(times[line])} ({share} of {whose}){code}"
+    most = max(times, key=lambda one: times[one])
+    code = f": `{names.cut_end(names.clean(most.code).replace('`', ''), MOST_CODE)}`" if most.code else ""
+    share = units.percent(times[most] / whole_s)
+    yield "Which line?", f"{names.clean(name_line(most))} {units.seconds(times[most])} ({share} of {whose}){code}"
 
 
 def _describe_steps_left_out(program: Program) -> Iterator[str]:

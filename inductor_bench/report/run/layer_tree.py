@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from ...analysis.layer_times import is_between_kernels
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED, SourceLine
@@ -17,6 +18,9 @@ ALIKE = 1.5
 
 NO_MODULE, NO_LINE, BETWEEN = "no module", "no known line", "between the graphs' kernels"
 """Names of time without a module, time without a line, and CPU time between the kernels of a graph."""
+
+CALL = "call"
+"""Marks a line that calls a compiled graph, and has the time of kernels that no line of the program computes."""
 
 KIND_WORDS = {EAGER: "eager operators", OPTIMIZER: "optimizer", COLLECTIVE: "collectives", COPY: "copies"}
 
@@ -80,11 +84,16 @@ def build_tree_by_layer(rows: Iterable[LayerTime], classes: Mapping[str, str]) -
 
 
 def build_tree_by_line(rows: Iterable[LineTime]) -> tuple[TreeNode, ...]:
-    """The files with their lines, the longest first; other work by its kind where the line is unknown."""
+    """The files with their lines, the longest first; other work by its kind if the line is unknown.
+
+    Time that only a call of a graph places in the program belongs to the line of this call. Below it stand the lines of
+    the libraries.
+    """
     lines: dict[tuple[str, SourceLine | None], list[LineTime]] = {}
     for row in rows:
-        kind = "" if row.source is not None else KIND_WORDS.get(row.kind, "" if row.direction else BETWEEN)
-        lines.setdefault((kind, row.source), []).append(row)
+        source = row.called_at or row.source
+        kind = "" if source is not None else KIND_WORDS.get(row.kind, "" if row.direction else BETWEEN)
+        lines.setdefault((kind, source), []).append(row)
     files: dict[str, list[TreeNode]] = {}
     unknown = []
     for (kind, source), found in lines.items():
@@ -93,10 +102,30 @@ def build_tree_by_line(rows: Iterable[LineTime]) -> tuple[TreeNode, ...]:
             name = kind if kind == BETWEEN else f"{kind}, {NO_LINE}" if kind else NO_LINE
             unknown.append(TreeNode(name, figures, figures))
         else:
-            name = f"{source.line} in {source.function}"
-            files.setdefault(source.file, []).append(TreeNode(name, figures, figures, code=source.code))
+            files.setdefault(source.file, []).append(_make_line_node(source, found))
     made = [TreeNode(file, _total(found), children=_sort_nodes(found)) for file, found in files.items()]
     return _sort_nodes([*made, *unknown])
+
+
+def _make_line_node(source: SourceLine, rows: Sequence[LineTime]) -> TreeNode:
+    """The node of a line of the program, with the lines of libraries below it."""
+    below: dict[SourceLine, list[LineTime]] = {}
+    for row in rows:
+        if row.called_at is not None and row.source is not None:
+            below.setdefault(row.source, []).append(row)
+    called = f", {CALL}" if any(row.called_at is not None for row in rows) else ""
+    return TreeNode(
+        f"{source.line} in {source.function}{called}",
+        _sum(rows),
+        _sum([row for row in rows if row.called_at is None or row.source is None]),
+        children=_sort_nodes([_make_library_node(line, found) for line, found in below.items()]),
+        code=source.code,
+    )
+
+
+def _make_library_node(line: SourceLine, rows: Sequence[LineTime]) -> TreeNode:
+    figures = _sum(rows)
+    return TreeNode(f"{PurePath(line.file).name}:{line.line} in {line.function}", figures, figures, code=line.code)
 
 
 def walk(nodes: Iterable[TreeNode], depth: int = 0) -> Iterator[tuple[int, TreeNode]]:

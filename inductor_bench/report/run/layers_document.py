@@ -27,7 +27,7 @@ from ..document import (
     make_sentences,
     make_text_column,
 )
-from .layer_tree import Figures, TreeNode, build_tree_by_layer, build_tree_by_line, walk
+from .layer_tree import CALL, Figures, TreeNode, build_tree_by_layer, build_tree_by_line, walk
 from .step_document import MOST_CODE, TICKS
 
 KERNEL, LAYER, LINE = "kernel", "layer", "line"
@@ -61,6 +61,7 @@ AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type,
 """Stands before a sum of which a part is unknown."""
 
 LEFT_OUT = "a row includes the layers inside it that are too short for rows of their own"
+CALLED = f"{CALL}: this line calls a compiled graph, and has the time of kernels that no line of the program computes"
 
 
 def make_layers_section(run: Run, by: str) -> tuple[Section, ...]:
@@ -86,7 +87,7 @@ def _make_tree_section(run: Run, program: Program, tree: Sequence[TreeNode], by:
         (
             *(_make_icicle(tree, whole_s, by) if by == LINE else ()),
             _make_tree_table(tree, whole_s, by),
-            *make_sentences(_describe_tree(program, tree), NOTE),
+            *make_sentences(_describe_tree(program, tree, by), NOTE),
         ),
         short=f"By {by}",
         note=f"per step; {SHARE}: share of its {whose}, {units.seconds(whole_s)}",
@@ -104,13 +105,14 @@ def make_icicle_section(run: Run) -> Section:
     return Section("The step by layer", tuple(_make_icicle(tree, whole_s, LAYER)), note=note, on=ShownIn.PAGE)
 
 
-def _describe_tree(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
+def _describe_tree(program: Program, tree: Sequence[TreeNode], by: str) -> Iterator[str]:
     known = compute_layer_share(program.layers)
     share = f"{units.percent(known)} of the time of graphs' kernels has a module" if known is not None else ""
     divided = DIVIDED if any(node.whole.shared_s for node in tree) else ""
     wholes = [node.whole for node in tree]
     partly = any(one.flops and (one.uncounted_s or (one.peak_s and one.without_peak)) for one in wholes)
-    yield " · ".join(filter(None, (share, divided, PARTLY if partly else "", LEFT_OUT)))
+    called = CALLED if by == LINE and any(line.called_at is not None for line in program.lines) else ""
+    yield " · ".join(filter(None, (share, called, divided, PARTLY if partly else "", LEFT_OUT)))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

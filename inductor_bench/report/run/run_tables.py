@@ -17,6 +17,7 @@ from ...analysis.step_costs import (
     is_simulated,
 )
 from ...records.base import Category
+from ...records.code import SourceLine
 from ...records.module import Kernel, ModuleRecord, ShapeGroup
 from ...records.retune import Retune, RetuneRow
 from ...records.run import LayerTime, LineTime, Run
@@ -209,13 +210,17 @@ def _list_details(
         yield FileText(kernel.file or "")
 
 
+def _describe_line(line: SourceLine) -> str:
+    return f"{_shorten(line.file)}:{line.line} {line.function}: {line.code}"
+
+
 def _list_facts(kernel: Kernel) -> list[tuple[str, str]]:
     place = f"{kernel.file}:{kernel.line}" if kernel.file and kernel.line else kernel.file or ""
     shapes = [_shape(group) for group in kernel.shapes[:MOST_SHAPES]]
     more = len(kernel.shapes) - len(shapes)
     work = kernel.work
     operations = f"{units.flops(work.flops)} per iteration, {work.dtype or 'unknown dtype'}" if work.flops else ""
-    lines = [f"{_shorten(line.file)}:{line.line} {line.function}: {line.code}" for line in kernel.origin.source_lines]
+    lines, called = ("\n".join(map(_describe_line, of)) for of in (kernel.origin.source_lines, kernel.origin.called_at))
     return [
         ("name", kernel.name),
         ("kernel id", kernel.kernel_id),
@@ -225,7 +230,8 @@ def _list_facts(kernel: Kernel) -> list[tuple[str, str]]:
         ("bytes", f"{units.size(work.moved_bytes)} per iteration" if work.moved_bytes else ""),
         ("operations", operations),
         ("layers", "\n".join(fold_names(kernel.origin.layers))),
-        ("source lines", "\n".join(lines)),
+        ("source lines", lines),
+        (names.CALLED_AT, called),
         ("no roof", kernel.unjudged),
         ("operators", ", ".join(kernel.origin.aten_ops) or kernel.operator or ""),
         ("graph nodes", ", ".join(kernel.origin.source_nodes)),
@@ -356,7 +362,7 @@ _TIMES = (
     *("moved_bytes", "unmeasured_s"),
 )
 _LAYERS = ("layer", "class", *_TIMES)
-_LINES = ("file", "line", "function", "code", *_TIMES)
+_LINES = ("file", "line", "function", "code", *_TIMES, "called_at")
 """Columns of ``layers.csv`` and ``lines.csv``: the device time of a step."""
 
 _CATEGORIES = ("graph", "slug", "category", "time_s", "share", "wall_share", "calls", "kernels")
@@ -453,7 +459,8 @@ def _make_line_rows(run: Run) -> Iterator[Sequence[object]]:
     for row in run.program.lines if run.program else ():
         source = row.source
         place = (source.file, source.line, source.function, source.code) if source else ("", None, "", "")
-        yield (*place, *_make_time_cells(row))
+        at = row.called_at
+        yield (*place, *_make_time_cells(row), f"{at.file}:{at.line} {at.function}" if at else "")
 
 
 def _make_time_cells(row: LayerTime | LineTime) -> Sequence[object]:
