@@ -14,6 +14,7 @@ import pytest
 
 import inductor_bench
 from inductor_bench.cli.main import main
+from inductor_bench.records.run import GRAPH
 from inductor_bench.store.folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -45,6 +46,17 @@ def test_a_block_gives_what_a_breakdown_gives() -> None:
     places = [one.source for one in (*run.program.parts, *run.program.lines) if one.source is not None]
     assert any(one.file.endswith("blocks.py") for one in places), "which line has a part of its own depends on the load"
     assert run.command == "inductor_bench.observe(…)" and not (folder / "whole" / ".work").exists()
+
+
+def test_a_model_of_torchs_own_modules_has_the_line_that_calls_it() -> None:
+    folder, _ = blocks()
+    run, code = RunFolder(folder / "whole").load(), "compiled(inputs).pow(2).mean().backward()"
+    assert run.program is not None
+    rows = [one for one in run.program.lines if one.kind == GRAPH and one.direction]
+    assert {one.called_at.code for one in rows if one.called_at} == {code} and all(one.called_at for one in rows)
+    assert {one.direction for one in rows} >= {"forward", "backward"}
+    kernels = [kernel for module in run.modules for kernel in module.kernels]
+    assert {tuple(line.function for line in one.origin.called_at) for one in kernels} == {("train",)}
 
 
 def test_a_run_shows_itself() -> None:
