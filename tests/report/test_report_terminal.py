@@ -74,6 +74,26 @@ def test_the_kernel_table() -> None:
     assert "backward · mixnet.py:88 · aten.convolution [128x156x14x14" in text
 
 
+@pytest.mark.parametrize(("share", "said"), [(0.5, True), (0.95, False), (None, False)])
+def test_a_percent_of_dram_leaves_out_bytes_that_the_cache_holds(share: float | None, said: bool) -> None:
+    """Such a kernel may move 2.53 of 4.32 TB/s, and reach 42% of DRAM."""
+    run = build.mixnet()
+    modules = [
+        replace(
+            module,
+            kernels=tuple(
+                replace(one, dram_bytes=share and share * (one.work.moved_bytes or 0.0))
+                if one.roof.bound == "memory"
+                else replace(one, dram_bytes=None)
+                for one in module.kernels
+            ),
+        )
+        for module in run.modules
+    ]
+    text = shown(replace(run, modules=tuple(modules)), top=700)
+    assert ("of DRAM: without bytes that the cache holds" in " ".join(text.split())) is said
+
+
 def test_without_peaks_the_rate_is_shown_instead() -> None:
     text = shown(build.without_peaks(), top=20)
     table = text.split("Findings")[0]

@@ -456,5 +456,6 @@ def test_the_steps_that_the_figures_leave_out_are_told() -> None:
         return answers_of(replace(run, program=replace(run.program, ranks=ranks)))["Is it certain?"]  # type: ignore[arg-type]
 
     assert "Steps 3 to 4 took 70.0 ms to 90.0 ms each; the figures leave them out." in said((2, 5))
+    assert "2 of the steps 10 to 12 took 40.0 ms to 50.0 ms each; the figures leave them out." in said((0, 3))
     assert "Step 12 took 50.0 ms; the figures leave it out." in said((0, 4))
     assert "leave" not in said((0, 5)) and "leave" not in said((0, 0))

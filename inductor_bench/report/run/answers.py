@@ -229,8 +229,11 @@ def _describe_steps_left_out(program: Program) -> Iterator[str]:
     for steps in filter(None, (before, after)):
         times_s = [time_s for _, time_s in steps]
         spread = f"{units.seconds(min(times_s))} to {units.seconds(max(times_s))}"
+        first, last = steps[0][0], steps[-1][0]
+        is_row = last - first + 1 == len(steps)
+        which = f"Steps {first} to {last}" if is_row else f"{len(steps)} of the steps {first} to {last}"
         if len(steps) > 1:
-            yield f"Steps {steps[0][0]} to {steps[-1][0]} took {spread} each; the figures leave them out."
+            yield f"{which} took {spread} each; the figures leave them out."
         else:
             yield f"Step {steps[0][0]} took {units.seconds(times_s[0])}; the figures leave it out."
 

@@ -257,6 +257,8 @@ def write_kernel_caption(run: Run, entries: Iterable[RankedKernel], columns: Col
     if "of peak" in columns:
         roofs = _describe_roofs(run, shown)
         notes += [f"of peak: of {', '.join(roofs)}"] if roofs else []
+        if any(map(_is_partly_cached, shown)):
+            notes.append("of DRAM: without bytes that the cache holds")
         if "latency" in bounds and run.peaks.launch_floor_s is not None:
             notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
         if any(entry.kernel.category.is_library and entry.kernel.roof.peak_share is not None for entry in shown):
@@ -266,6 +268,17 @@ def write_kernel_caption(run: Run, entries: Iterable[RankedKernel], columns: Col
     if "alone" in columns and any(is_far_off(compute_alone_ratio(run, entry.kernel)) for entry in shown):
         notes.append(ALONE)
     return [*lines, " · ".join(notes)] if notes else lines
+
+
+PARTLY_CACHED = 0.9
+"""If at most this share of a kernel's bytes reaches DRAM, its percent of the DRAM roof is not that of its bandwidth."""
+
+
+def _is_partly_cached(entry: RankedKernel) -> bool:
+    kernel, moved = entry.kernel, entry.kernel.work.moved_bytes
+    if kernel.roof.bound != "memory" or kernel.roof.peak_share is None or kernel.dram_bytes is None or not moved:
+        return False
+    return kernel.dram_bytes <= PARTLY_CACHED * moved
 
 
 def format_step_saving(cost: Cost) -> str:
