@@ -30,6 +30,7 @@ TORCH = "torch"
 DYNAMO_CALLBACK = "torch._dynamo.callback"
 DYNAMO_CONFIG = "torch._dynamo.config"
 LOADERS = "torch.utils.data.dataloader"
+VECTORS = "torch._inductor.cpu_vec_isa"
 
 Then = Callable[[ModuleType], None]
 
@@ -51,6 +52,7 @@ def install() -> None:
         waiting[TORCH] = _set_mode
     if os.environ.get(VARIANTS):
         waiting.update({TORCH: _try_variants, DYNAMO_CONFIG: _change_dynamo, LOADERS: _change_loaders})
+        waiting[VECTORS] = _remember_vectors
     if os.environ.get(PINS):
         waiting.update({COMPILER: _pin_sources, AUTOTUNERS: _pin_triton_kernels})
         waiting.update({LOWERINGS: _pin_calls, GRAPH_COMPILER: _retry_without_pins})
@@ -102,6 +104,13 @@ def _change_loaders(module: ModuleType) -> None:
     from .variants.process_variants import change_loaders
 
     change_loaders(module)
+
+
+def _remember_vectors(cpu_vec_isa: ModuleType) -> None:
+    from ..upstream.inductor import remember_vectors
+
+    with contextlib.suppress(AttributeError, KeyError):  # then torch asks in each process
+        remember_vectors(cpu_vec_isa)
 
 
 def _watch_code_cache(codecache: ModuleType) -> None:

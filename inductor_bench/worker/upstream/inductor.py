@@ -10,6 +10,8 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import os
+import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -25,6 +27,9 @@ Run = Callable[[], Any]
 Undo = Callable[[], None]
 KernelCall = Callable[..., Any]
 _LAUNCHER = ("runtime.triton_heuristics", "runtime.triton_helpers")
+WORKING = "working-vectors"
+"""The folder of a file for each set of vector instructions that works, in a cache folder of torch."""
+
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
@@ -296,6 +301,31 @@ def count_vector_lanes() -> int | None:
 
     isa = pick_vec_isa()
     return isa.nelements() if isa else None
+
+
+def remember_vectors(module: ModuleType) -> None:
+    """Keeps in torch's cache folder which vector instructions work here, for later processes. (torch 2.11, 2.13)
+
+    Otherwise each process of a program starts a Python for each set of instructions, which takes seconds.
+
+    Args:
+        module: torch's module of the sets of instructions.
+    """
+    original, folder = module.VecISA.check_build, Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / WORKING
+
+    @functools.wraps(original)
+    def check_build(isa: Any, code: str) -> bool:
+        facts = (platform.node(), os.environ.get("CXX", ""), isa.build_arch_flags(), code)
+        known = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
+        if known.is_file():
+            return True
+        works = bool(original(isa, code))
+        if works:
+            folder.mkdir(parents=True, exist_ok=True)
+            known.touch()
+        return works
+
+    module.VecISA.check_build = check_build
 
 
 def list_vector_widths() -> list[int]:

@@ -51,6 +51,7 @@ from ...records.optimization import (
 from ...records.request import BreakdownRequest
 from ...records.request_fields import COMPILED_HERE
 from ...store import codec
+from ...store.caches import lend_probes
 from ...store.files import read_json, read_text, write_json
 from ...store.lock import TURN, DeviceTurn
 from ...store.program_folders import OptimizationFolder
@@ -69,7 +70,7 @@ STALLED_S, STALLED_SHARE = 240.0, 0.2
 """The limit in seconds for work that a variant does for the first time, such as compilation; and the same limit as a
 share of the time limit, which counts if it is less."""
 
-SETTLE_S = 1.0
+SETTLE_S = 0.2
 """Seconds after the last process has said that it is done, until the program is ended."""
 
 LATE = "the time of the search was over after {time_s:.0f} s of its process, before all of its steps were timed"
@@ -255,6 +256,8 @@ class ProgramTrials:
         environment = {name: value for name, value in self.environment.items() if name not in NOT_INHERITED}
         cache = work / "cache" if plan.cold else self.folder.work / "cache"
         cache.mkdir(parents=True, exist_ok=True)
+        if not plan.cold:
+            lend_probes(cache)
         environment |= {**WARM, CACHE: str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
         environment = make_observed_environment(replace(self.request, samples=False), work, environment)
         environment |= {
