@@ -45,7 +45,7 @@ The result, the lines to paste and what did not help are in RUN/optimized. The s
 interruption.
 
 Exit code: 0, also if nothing is faster, 1 if nothing could be measured, 2 for a request that cannot be carried out as
-typed, 5 if two fresh processes agree on a result, but there was no time to confirm it in new processes that start with
+typed, 5 if two processes agree on a result, but there was no time to confirm it in new processes that start with
 it, 130 after Ctrl-C, which shows what was proven until then.
 """
 

@@ -286,7 +286,7 @@ class OptimizedProgram:
     expected: tuple[float, float] | None = None
     losses: str = ""  # what the comparison of gradients and losses says
     # the caches of its whole runs: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
-    # earlier processes had compiled), or ``not yet`` (two fresh processes agree on it, and there was no time for whole
+    # earlier processes had compiled), or ``not yet`` (two processes agree on it, and there was no time for whole
     # runs, or in these the original was much slower or faster)
     from_start: str = EMPTY_CACHES
     missing_s: float | None = None  # seconds that its whole runs are expected to take if they are missing

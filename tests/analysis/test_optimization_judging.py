@@ -20,7 +20,7 @@ from inductor_bench.analysis.optimization.judging import (
     seems_faster,
     split_into_turns,
 )
-from inductor_bench.analysis.optimization.search_rounds import judge_lost_gain
+from inductor_bench.analysis.optimization.row_verdicts import judge_lost_gain
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.analysis.statistics import compute_student_quantile
 from inductor_bench.records.optimization import (

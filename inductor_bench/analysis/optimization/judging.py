@@ -35,7 +35,7 @@ CONFIDENCE = 0.999
 """The confidence of the interval of a claim, for all judgements of the claim together."""
 
 LOOKS = 3
-"""How often a claim may be judged: after two, four and six processes."""
+"""How often a claim may be judged: after two, four and six processes; see also ``search.AFTER_RANKING``."""
 
 LEAST_PAIRS = count_needed_samples(1 - (1 - CONFIDENCE) / LOOKS)
 """The smallest number of pairs of turns for a decision."""

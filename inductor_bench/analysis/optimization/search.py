@@ -1,9 +1,10 @@
 """Decides which processes to run to find the settings that make a program faster, and what the processes prove.
 
 First all rows of the menu are ranked. Rows that seem faster are measured in fresh processes, because the samples that
-chose a row cannot prove it. Proven rows are combined. Then each setting is removed from the combination once, and stays
-if the step is longer without it. In the end new processes run the program with the remaining settings, as the user
-would.
+chose a row cannot prove it. If a process ranked only one row, its samples chose nothing. It is the first process of the
+row's proof if the row clearly saves much in it. Proven rows are combined. Then each setting is removed from the
+combination once, and stays if the step is longer without it. In the end new processes run the program with the
+remaining settings, as the user would.
 
 The search starts nothing: it is a generator that yields a round of trials, which may run on several devices at once,
 and receives their results in the same order. The same results lead to the same next trials, so an interrupted search
@@ -48,6 +49,7 @@ from .judging import (
     make_waterfall,
     seems_faster,
 )
+from .row_verdicts import compute_proven_share, is_faster, is_needed, judge_lost_gain
 from .search_results import NO_INTERVAL
 from .search_rounds import (
     CLEAR_S,
@@ -60,10 +62,6 @@ from .search_rounds import (
     Questions,
     SearchRounds,
     TimeIsOver,
-    compute_proven_share,
-    is_faster,
-    is_needed,
-    judge_lost_gain,
 )
 from .trial_plans import (
     AT_ONCE,
@@ -86,6 +84,9 @@ MOST_FINALISTS = 6
 FIRST_ROWS, PROMISING, SLOW_S = 2, 0.1, 15.0
 """The first number of rows are ranked and proven before all others if each is expected to save the given share of the
 step. It is only one row if a variant compiles for at least the given seconds."""
+
+AFTER_RANKING = (1, 1, 3)
+"""The number of further processes at each look at a row that was ranked alone, on one device, and saved much there."""
 
 CLEARLY = 0.1
 """A row that saves at least this share in the ranking is proven at once, before other rows are ranked."""
@@ -165,7 +166,8 @@ class OptimizationSearch(SearchRounds):
             for trial, group in zip(trials, groups, strict=True):
                 again += self._screen_again(trial, group)
             if waiting or again or goes_on:
-                yield from self._prove(self._clear_rows(), 1, CLEAR_S)
+                clear = self._clear_rows()
+                yield from self._prove(clear, 2 if self._begins_with_ranking(clear) else 1, CLEAR_S)
 
     def _next_groups(self, waiting: Sequence[str]) -> list[list[str]]:
         """Returns the rows to rank next, by device: first a few that promise much, then as many as the time allows."""
@@ -206,7 +208,7 @@ class OptimizationSearch(SearchRounds):
     def _confirming_s(self) -> float:
         """Seconds of a result's whole runs: with caches as long as nothing is proven."""
         best = max(self._proven, key=self._share, default=ORIGINAL)
-        return self._first_runs_s([ORIGINAL, best], cold=bool(self._proven))
+        return self._first_runs_s([ORIGINAL, best], cold=bool(self._proven) and self._changes_compilation(best))
 
     def _combination_s(self, slugs: Sequence[str]) -> float:
         """Seconds in which these rows would be combined with what is proven."""
@@ -267,6 +269,8 @@ class OptimizationSearch(SearchRounds):
                 if trial.late and (gain is None or gain.samples < LEAST_PAIRS):
                     missing.append(slug)
                 else:
+                    if len(group) == self._lanes == 1 and gain is not None and gain.share >= CLEARLY:
+                        self._alone.add(slug)
                     self._rank(slug, gain, alternated=True)
         return missing
 
@@ -316,6 +320,8 @@ class OptimizationSearch(SearchRounds):
                 yield from self._run_first(slugs)
                 slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN]
             jobs = self._jobs(slugs)
+            if not self._begins_with_ranking(slugs):
+                self._alone.difference_update(slug for slug in slugs if not self._looks[slug])
             if not slugs or (look and not self._has_time(PROVE, self._again_s(slugs, jobs))):
                 return
             self._looks.update(slugs)
@@ -347,14 +353,28 @@ class OptimizationSearch(SearchRounds):
         return ()
 
     def _again_s(self, slugs: Sequence[str], jobs: Sequence[Sequence[str]]) -> float:
-        """Returns the seconds to measure rows once more, and to do what follows if they are proven."""
+        """Returns the seconds to measure rows once more, and to do what follows if they are proven.
+
+        The first two processes after the ranking of a single row may end after the time if nothing else is proven.
+        """
+        if not self._proven and self._begins_with_ranking(slugs) and self._looks[slugs[0]] == 1:
+            return 0.0
         looking_s = self._rounds(len(jobs)) * self._turns_s(jobs[0], cached=True)
         return looking_s + self._combination_s(slugs) + self._first_runs_s([ORIGINAL, name_variant(slugs)], cold=False)
 
     def _jobs(self, slugs: Sequence[str]) -> list[list[str]]:
-        """Returns the processes that measure rows once: two with each row, or more if there are more devices."""
+        """Returns the processes that measure rows once: two with each row, or more if there are more devices.
+
+        If their ranking began the proof, there is one process at each of the first two looks.
+        """
+        if slugs and self._begins_with_ranking(slugs):
+            return [list(slugs)] * AFTER_RANKING[max(self._looks[slug] for slug in slugs)]
         parts = min(max(1, self._lanes // 2), len(slugs))
         return [list(slugs[part::parts]) for part in range(parts)] * max(2, self._lanes // max(1, parts))
+
+    def _begins_with_ranking(self, slugs: Sequence[str]) -> bool:
+        """Whether the proof of these rows began with their ranking, or may begin with it."""
+        return self._alone.issuperset(slugs)
 
     def _prove_once(self, jobs: list[list[str]], timed_s: float) -> Questions:
         """Runs these processes. If a variant ends its process, the other variants run once more without it."""
@@ -375,7 +395,8 @@ class OptimizationSearch(SearchRounds):
             jobs = again + jobs
 
     def _judge_fresh(self, purpose: str, slug: str) -> MeasuredGain | None:
-        trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
+        purposes = (purpose, SCREEN) if slug in self._alone else (purpose,)
+        trials = [trial for trial in self.trials if trial.purpose in purposes and trial.variant(slug)]
         names = {name for trial in trials for name in trial.slugs} - {slug, ORIGINAL, PLACEBO}
         names = {name for name in names if not times_kernels(self._candidate(*name.split("+")))}  # each is another one
         return judge_variant(trials, slug, ORIGINAL, self.trials, sorted(names))

@@ -19,7 +19,6 @@ from ...records.optimization import (
     DIFFERS,
     EMPTY_CACHES,
     FAILED,
-    FASTER,
     INDUCTOR,
     KEPT,
     LOST,
@@ -30,7 +29,6 @@ from ...records.optimization import (
     REDUNDANT,
     SHARED_CACHES,
     SLOWER,
-    UNDECIDED,
     UNPROVEN,
     MeasuredGain,
     MenuRow,
@@ -40,13 +38,14 @@ from ...records.optimization import (
 )
 from .judging import (
     LOOKS,
+    OTHER_LEVEL,
     compute_original_step_s,
-    describe_difference,
     describe_digest_difference,
     find_variant_needs,
     judge_alone,
     predict_saving,
 )
+from .row_verdicts import compute_proven_share, find_fault, is_faster
 from .trial_plans import (
     CompileAhead,
     TrialCandidate,
@@ -57,67 +56,6 @@ from .trial_plans import (
     list_first_runs,
     name_variant,
 )
-
-
-def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
-    """The fields of a row that say why its variant cannot be advised; empty if nothing is wrong with it.
-
-    Args:
-        row: the row.
-        found: its variant in one process.
-        max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
-    """
-    wrong = next((check for check in found.checks if check.differs), None)
-    memory = found.peak_memory_bytes
-    if found.failure:
-        return {"state": FAILED, "reason": found.failure}
-    if wrong is not None:
-        return {"state": DIFFERS, "reason": describe_difference(wrong)}
-    if len(found.refused) >= len(row.settings) > 0:
-        return {"state": FAILED, "reason": "; ".join(found.refused)}
-    if max_memory_bytes is not None and memory is not None and memory > max_memory_bytes:
-        limit = units.size(max_memory_bytes)
-        return {"state": FAILED, "reason": f"its steps take {units.size(memory)} of memory, more than {limit}"}
-    return {}
-
-
-WORTH_KNOWING = 0.01
-"""The smallest share of the step that counts as a saving: a row that saves less is not faster."""
-
-
-def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
-    """Returns the fields of a row that did not show a gain: it is not faster, or noise may hide that it is faster."""
-    if gain is None:
-        return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
-    showed = units.percent(abs(gain.placebo))
-    if _may_be_faster(gain):
-        seems = "save" if gain.share >= 0 else "cost"
-        noise = f"the placebo, which changes nothing, showed {showed}: too noisy to tell"
-        return {"state": UNDECIDED, "reason": f"it seems to {seems} {units.percent(abs(gain.share))}; {noise}"}
-    if gain.share < 0:
-        return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
-    return {"state": LOST, "reason": f"it saves {units.percent(gain.share)} of the step; the placebo showed {showed}"}
-
-
-def _may_be_faster(gain: MeasuredGain) -> bool:
-    """Whether a saving that matters lies within its interval, and within what the placebo shows."""
-    return gain.verdict == UNDECIDED and min(gain.high, gain.share + abs(gain.placebo)) >= WORTH_KNOWING
-
-
-def is_needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
-    """Returns whether, and how much, a combination needs a row."""
-    return is_faster(own), own.share if own is not None else compute_proven_share(row)
-
-
-def is_faster(gain: MeasuredGain | None) -> bool:
-    """Whether a gain is sure."""
-    return gain is not None and gain.verdict == FASTER
-
-
-def compute_proven_share(row: MenuRow) -> float:
-    """Returns the share that a row was proven to save; 0 if nothing is proven."""
-    return row.proven.share if row.proven is not None else 0.0
-
 
 SCREENING = 0.5
 """After this share of the time no further row that needs a separate process is ranked."""
@@ -135,7 +73,8 @@ LATE_SHARE = 0.2
 """By how much a search with all of its processes may exceed its time, as a share of this time."""
 
 FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
-"""The number of optimizer steps whose gradients are kept, and about how long they take."""
+"""The number of optimizer steps whose gradients are kept, and about how long they take in a search of
+:data:`USUAL_S`; they take less in a shorter search."""
 
 Answer = TypeVar("Answer")
 Asking = Generator[tuple[TrialPlan, ...], Sequence[Trial], Answer]
@@ -203,6 +142,7 @@ class SearchRounds:
         self._ahead = ahead or CompileAhead()
         self._rounds_s: list[float] = []
         self._looks: Counter[str] = Counter()  # at the proof of each row
+        self._alone: set[str] = set()  # rows whose ranking is the first process of their proof
         self.trials: list[Trial] = []
         self.winner: OptimizedProgram | None = None
         self.notes: list[str] = []
@@ -325,7 +265,8 @@ class SearchRounds:
 
     @property
     def _losses(self) -> int:
-        return int(min(MOST_LOSSES, max(FEWEST_LOSSES, LOSSES_S / self._step_s)))
+        losses_s = LOSSES_S * min(1.0, self._budget_s / USUAL_S)
+        return int(min(MOST_LOSSES, max(FEWEST_LOSSES, losses_s / self._step_s)))
 
     def _has_time(self, purpose: str, needed_s: float, share: float = 1.0) -> bool:
         """Whether processes of a purpose that need ``needed_s`` seconds end within this share of the search's time."""
@@ -383,7 +324,7 @@ class SearchRounds:
         full = name_variant(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
         names = [full, ORIGINAL, *(name_variant(leave_out(kept, slug)) for slug in alone)]
-        ran = yield from self._run_in_turn(names, alone)
+        ran = yield from self._run_in_turn(names, alone, gain or self._rows[kept[0]].proven)
         trials = [trial for trial in ran if not trial.late]
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
@@ -424,18 +365,21 @@ class SearchRounds:
         self._keep_if_faster(kept, gain, steps, whole, trials, timed)
         return []
 
-    def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
+    def _run_in_turn(
+        self, names: Sequence[str], alone: Sequence[str], proven: MeasuredGain | None
+    ) -> Asking[Sequence[Trial]]:
         """Runs separate processes, A B B A, the first of each with empty caches; more processes if they alone decide.
 
-        If there is only time for shared caches, all use them. No process begins that would not end in time, and the
-        first processes of each kind begin together or not at all. The process that may fail comes first, and ends the
-        others if it fails. If it already ran before any proof, that run counts as one with shared caches.
+        All use shared caches if there is only time for these, or if the settings change nothing that is compiled. No
+        process begins that would not end in time, and the first processes of each kind begin together or not at all.
+        The process that may fail comes first, and ends the others if it fails. If it already ran before any proof, that
+        run counts as one with shared caches. A and B suffice if they agree with the proof.
         """
         full = (names[0],)
         before = [one for one in self.trials if one.purpose == CONFIRM and one.slugs == full and not one.failure]
         found, begun = list[Trial](), len(self.trials)
         turns = alternate_names(names, self._lanes if alone else min(self._lanes, 2))
-        colds, is_cold = list_first_runs(turns), True
+        colds, is_cold = list_first_runs(turns), self._changes_compilation(names[0])
         for place, turn in enumerate(turns):
             places = range(place, len(names)) if place < len(names) else (place,)
             is_cold = is_cold and self._has_time(CONFIRM, self._rounds_s_of(turns, places, colds))
@@ -446,7 +390,10 @@ class SearchRounds:
             if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places)):
                 break
             yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
-            if any(trial.slugs == full and trial.failure for trial in self.trials[begun:]):
+            ran = [*found, *self.trials[begun:]]
+            if any(trial.slugs == full and trial.failure for trial in ran):
+                break
+            if not alone and self._confirms(ran, names[0], proven):
                 break
         for _ in range(LOOKS - 1 if alone else 0):
             trials = [*found, *self.trials[begun:]]
@@ -458,6 +405,19 @@ class SearchRounds:
             for turn in turns:
                 yield from self._run_alone(CONFIRM, turn)
         return [*found, *self.trials[begun:]]
+
+    def _changes_compilation(self, name: str) -> bool:
+        """Whether a variant changes what is compiled, so that its compilation with empty caches says something."""
+        return any(self._rows[slug].changes_compilation for slug in name.split("+"))
+
+    def _confirms(self, trials: Sequence[Trial], full: str, proven: MeasuredGain | None) -> bool:
+        """Whether the whole runs of one GPU save what was proven, and their gradients and losses agree."""
+        timed = [trial for trial in trials if not trial.late]
+        whole = judge_alone(timed, full, noise=self.trials)
+        if whole is None or proven is None or self._compare_digests(timed, full):
+            return False
+        apart = abs(math.log((1 - whole.share) / (1 - proven.share)))
+        return proven.low <= whole.share <= proven.high and apart <= OTHER_LEVEL
 
     def _take_usual_runs(self, trials: Sequence[Trial], full: str) -> Asking[Sequence[Trial]]:
         """Returns the whole runs if the original's step takes about as long in them as in the proofs.
@@ -517,7 +477,8 @@ class SearchRounds:
             self._set(slug, state=KEPT, reason="")
         if len(sure) == 1:
             self._set(sure[0], own=gain)
-        missing_s = self._first_runs_s([ORIGINAL, name_variant(sure)], cold=True)
+        cold = self._changes_compilation(name_variant(sure))
+        missing_s = self._first_runs_s([ORIGINAL, name_variant(sure)], cold=cold)
         steps = steps or ((sure[-1], gain.after_s),)
         expected = predict_saving(self.trials, name_variant(sure), gain)
         self.winner = OptimizedProgram(
@@ -569,7 +530,7 @@ class SearchRounds:
         names = {(full,), (ORIGINAL,)}
         is_cold = names <= {trial.slugs for trial in timed if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
-        changes = any(self._rows[slug].changes_compilation for slug in kept)
+        changes = self._changes_compilation(name_variant(kept))
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = max(0.0, longer_s / saved_s) if longer_s is not None and changes and saved_s > 0 else None

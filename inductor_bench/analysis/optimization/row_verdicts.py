@@ -1,0 +1,67 @@
+"""What processes say of a row of the menu: what is wrong with it, whether it is faster, and why it is not."""
+
+from __future__ import annotations
+
+from ... import units
+from ...records.optimization import DIFFERS, FAILED, FASTER, LOST, UNDECIDED, MeasuredGain, MenuRow, TrialVariant
+from .judging import describe_difference
+
+
+def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
+    """The fields of a row that say why its variant cannot be advised; empty if nothing is wrong with it.
+
+    Args:
+        row: the row.
+        found: its variant in one process.
+        max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
+    """
+    wrong = next((check for check in found.checks if check.differs), None)
+    memory = found.peak_memory_bytes
+    if found.failure:
+        return {"state": FAILED, "reason": found.failure}
+    if wrong is not None:
+        return {"state": DIFFERS, "reason": describe_difference(wrong)}
+    if len(found.refused) >= len(row.settings) > 0:
+        return {"state": FAILED, "reason": "; ".join(found.refused)}
+    if max_memory_bytes is not None and memory is not None and memory > max_memory_bytes:
+        limit = units.size(max_memory_bytes)
+        return {"state": FAILED, "reason": f"its steps take {units.size(memory)} of memory, more than {limit}"}
+    return {}
+
+
+WORTH_KNOWING = 0.01
+"""The smallest share of the step that counts as a saving: a row that saves less is not faster."""
+
+
+def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
+    """Returns the fields of a row that did not show a gain: it is not faster, or noise may hide that it is faster."""
+    if gain is None:
+        return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
+    showed = units.percent(abs(gain.placebo))
+    if _may_be_faster(gain):
+        seems = "save" if gain.share >= 0 else "cost"
+        noise = f"the placebo, which changes nothing, showed {showed}: too noisy to tell"
+        return {"state": UNDECIDED, "reason": f"it seems to {seems} {units.percent(abs(gain.share))}; {noise}"}
+    if gain.share < 0:
+        return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
+    return {"state": LOST, "reason": f"it saves {units.percent(gain.share)} of the step; the placebo showed {showed}"}
+
+
+def _may_be_faster(gain: MeasuredGain) -> bool:
+    """Whether a saving that matters lies within its interval, and within what the placebo shows."""
+    return gain.verdict == UNDECIDED and min(gain.high, gain.share + abs(gain.placebo)) >= WORTH_KNOWING
+
+
+def is_needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
+    """Returns whether, and how much, a combination needs a row."""
+    return is_faster(own), own.share if own is not None else compute_proven_share(row)
+
+
+def is_faster(gain: MeasuredGain | None) -> bool:
+    """Whether a gain is sure."""
+    return gain is not None and gain.verdict == FASTER
+
+
+def compute_proven_share(row: MenuRow) -> float:
+    """Returns the share that a row was proven to save; 0 if nothing is proven."""
+    return row.proven.share if row.proven is not None else 0.0
