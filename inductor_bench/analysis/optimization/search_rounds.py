@@ -371,7 +371,8 @@ class SearchRounds:
         """Runs separate processes, A B B A, the first of each with empty caches; more processes if they alone decide.
 
         All use shared caches if there is only time for these, or if the settings change nothing that is compiled. No
-        process begins that would not end in time, and the first processes of each kind begin together or not at all.
+        process begins that would not end in time; only the first two may end a little later. The first processes of
+        each kind begin together or not at all.
         The process that may fail comes first, and ends the others if it fails. If it already ran before any proof, that
         run counts as one with shared caches. A and B suffice if they agree with the proof.
         """
@@ -387,7 +388,8 @@ class SearchRounds:
             if before and tuple(turn) == full and not any(cold):
                 found.append(before.pop())
                 continue
-            if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places)):
+            late_s = 0.0 if alone or place >= len(names) else LATE_SHARE * self._budget_s
+            if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places) - late_s):
                 break
             yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
             ran = [*found, *self.trials[begun:]]

@@ -254,7 +254,7 @@ class ProcessCosts:
             for trial in self._timed
             if trial.alternates and trial.failure is None
         ]
-        typical = max if cold else statistics.median
+        typical = max if cold else statistics.median_low  # of two processes, the first may have taken longer to start
         return (typical(known) if known else START_S / START_VARIANTS) * (START_VARIANTS + variants)
 
 
