@@ -372,7 +372,7 @@ class SearchRounds:
 
         All use shared caches if there is only time for these, or if the settings change nothing that is compiled. No
         process begins that would not end in time; only the first two may end a little later. The first processes of
-        each kind begin together or not at all.
+        each kind begin together or not at all, and so do the further ones unless they alone decide.
         The process that may fail comes first, and ends the others if it fails. If it already ran before any proof, that
         run counts as one with shared caches. A and B suffice if they agree with the proof.
         """
@@ -382,7 +382,7 @@ class SearchRounds:
         turns = alternate_names(names, self._lanes if alone else min(self._lanes, 2))
         colds, is_cold = list_first_runs(turns), self._changes_compilation(names[0])
         for place, turn in enumerate(turns):
-            places = range(place, len(names)) if place < len(names) else (place,)
+            places = range(place, len(names) if place < len(names) else place + 1 if alone else len(turns))
             is_cold = is_cold and self._has_time(CONFIRM, self._rounds_s_of(turns, places, colds))
             cold = colds[place] if is_cold else ()
             if before and tuple(turn) == full and not any(cold):
