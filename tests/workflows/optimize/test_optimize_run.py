@@ -144,20 +144,20 @@ def test_a_result_that_was_not_run_from_the_start_says_so_and_a_longer_command_r
     monkeypatch.setattr(search_rounds, "FROM_START", ())
     program.start_s, program.compile_s, program.cached, program.check_s = 14.0, 40.0, 0.04, 4.0
     place, caveat = run / "optimized", "not yet confirmed in new processes that start with the settings"
-    assert main(["optimize", str(run), "--budget", "230s"]) == 5
+    assert main(["optimize", str(run), "--budget", "180s"]) == 5
     shown = capsys.readouterr().out
     assert caveat in shown.partition("\n\n")[2].partition("\n\n")[0].replace("\n", " ")
     assert "checks the result in new processes that start with the settings" in shown
     assert all(caveat in (place / name).read_text() for name in ("README.md", "apply.py"))
     first = [plan.name for plan in program.asked]
-    assert main(["optimize", str(run), "--budget", "230s", "--format", "json", "-q"]) == 5
+    assert main(["optimize", str(run), "--budget", "180s", "--format", "json", "-q"]) == 5
     found = json.loads(capsys.readouterr().out)
     assert (found["winner"]["from_start"], len(program.asked)) == ("not yet", len(first))
     assert main(["optimize", str(run), "--budget", "10m", "-q"]) == 0
     assert caveat not in capsys.readouterr().out + (place / "README.md").read_text()
     assert {plan.purpose for plan in program.asked[len(first) :]} == {CONFIRM}
     found = OptimizationFolder(place).load()
-    assert (found.searched_s, found.budget_s, find_limit(found)) == (230.0, 600.0, None)
+    assert (found.searched_s, found.budget_s, find_limit(found)) == (180.0, 600.0, None)
     run_optimize(request(run, budget_s=3000.0), Silent())
     found = OptimizationFolder(place).load()
     assert found.searched_s is None and len(found.tried) > 1, "then it goes on with the other rows"
