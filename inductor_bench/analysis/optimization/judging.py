@@ -430,12 +430,12 @@ def predict_saving(
         The ends of an interval that holds 95% of such savings; ``None`` with fewer than :data:`FEWEST_FREE` degrees of
         freedom.
     """
-    groups: defaultdict[tuple[str, bool, str], list[float]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for trial in trials:
         for variant in trial.variants:
             if variant.slug in (ORIGINAL, slug) and variant.times_s:
                 level = math.log(statistics.median(variant.times_s))
-                groups[trial.gpu, trial.alternates, variant.slug].append(level)
+                groups[trial.gpu, variant.slug].append(level)
     scatter = estimate_scatter((), groups.values())
     if scatter.freedom < FEWEST_FREE:
         return None
