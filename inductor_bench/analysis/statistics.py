@@ -194,24 +194,20 @@ class TimedStep:
 def measure_saving(samples: Sequence[TimedStep]) -> Saving | None:
     """Measures the saving from pairs of neighbours, one with the pins and one without; ``None`` if there is no pair.
 
-    Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels.
+    Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels. A
+    saving is undecided if the medians of the two say the opposite of the pairs: then the steps have several levels.
     """
     pairs = _pair_samples(samples)
     if not pairs:
         return None
     differences = [own - tuned for own, tuned in pairs]
-    own_s = statistics.median(own for own, _ in pairs)
+    own_s, tuned_s = (statistics.median(one) for one in zip(*pairs, strict=True))
     low, high = compute_median_interval(differences, CONFIDENCE)
     middle = statistics.median(differences)
-    return Saving(
-        own_s=own_s,
-        tuned_s=statistics.median(tuned for _, tuned in pairs),
-        saving_s=middle,
-        low_s=low,
-        high_s=high,
-        pairs=len(pairs),
-        verdict=_judge(differences, middle, own_s, low, high),
-    )
+    verdict = _judge(differences, middle, own_s, low, high)
+    if verdict in (SAVES, SLOWER) and (own_s - tuned_s) * middle < 0:
+        verdict = UNDECIDED
+    return Saving(own_s, tuned_s, middle, low, high, len(pairs), verdict)
 
 
 def _pair_samples(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:

@@ -74,6 +74,18 @@ def test_a_saving_of_which_only_the_shown_interval_is_sure_is_undecided() -> Non
     assert saving is not None and (saving.low_s, saving.verdict) == (pytest.approx(shown[0]), UNDECIDED)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_pairs_and_medians_that_say_the_opposite_decide_nothing(sign: int) -> None:
+    """The steps have two levels. Eight of ten pairs are 1 ms faster, and the median step is 20 ms longer."""
+    pairs = [(10e-3, 9e-3), (31e-3, 30e-3), (31e-3, 30e-3), (10e-3, 9e-3), (10e-3, 30e-3)] * 12
+    samples = [
+        TimedStep(tuned, time_s) for pair in pairs for tuned, time_s in zip((False, True), pair[::sign], strict=True)
+    ]
+    saving = measure_saving(samples)
+    assert saving is not None and saving.verdict == UNDECIDED and saving.saving_s == pytest.approx(sign * 1e-3)
+    assert saving.low_s > 0 if sign > 0 else saving.high_s < 0, "the pairs by themselves would decide"
+
+
 @pytest.mark.parametrize("period", [2, 4, 8])
 @pytest.mark.parametrize("phase", [0, 1, 3])
 def test_work_in_some_steps_only_is_no_saving(period: int, phase: int) -> None:

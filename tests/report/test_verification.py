@@ -162,6 +162,10 @@ def text_of(found: Verification, width: int = 100) -> str:
             replace(FOUND, step=replace(STEP, verdict="undecided")),
             "0.800 ms to 1.00 ms, 4.5% to 5.6%, in 40 pairs; the interval of 99.5%, which decides, includes zero",
         ),
+        (
+            replace(FOUND, step=replace(STEP, tuned_s=20e-3, verdict="undecided")),
+            "0.800 ms to 1.00 ms, 4.5% to 5.6%, in 40 pairs; the medians say the opposite of the pairs",
+        ),
         (replace(FOUND, step=None), "No step was compared"),
     ],
 )

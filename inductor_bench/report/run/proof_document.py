@@ -115,6 +115,8 @@ def describe_proof(found: Verification) -> str:
         return f"{less}. That is less than the step's own variation: {shown}"
     if step.verdict == UNDECIDED:
         wider = f"; the interval of {VERDICT_CONFIDENCE:.1%}, which decides, includes zero"
+        if (step.own_s - step.tuned_s) * step.saving_s < 0:
+            wider = "; the medians say the opposite of the pairs"
         decides = wider if step.low_s > 0 or step.high_s < 0 else ""
         return f"Undecided: a step takes {_change(step)}{decides}"
     which = _put_in(found.kernels)
