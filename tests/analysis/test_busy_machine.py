@@ -121,8 +121,11 @@ def test_steps_that_others_delayed_are_disowned_first_and_next_builds_nothing_on
     assert first_line(busy) == (
         "these figures do not count: while the steps were timed, other processes used 62% of the time of 2 cores, and "
         "the program waited for a core 60% of its time. 9.50 ms a step (optimizer "
-        f"steps; 20 timed), the fastest one 1.04 ms. Measure again on an idle machine ({COMMAND})"
+        f"steps; 20 timed), the fastest one 1.04 ms. Measure again on an idle machine ({COMMAND}), or with "
+        "OMP_NUM_THREADS=1: threads that share an operator wait for each other"
     )
+    single = replace(busy, environment=change(busy.environment, threads=1))
+    assert first_line(single).endswith(f"Measure again on an idle machine ({COMMAND})"), "one thread has a core"
     assert advice(busy) == set() and "busy-step" not in {one.kind for one in list_findings(busy)}
     assert [one.command for one in next_commands(busy, "runs/small")] == [COMMAND]
     text = run_markdown(busy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -166,8 +167,22 @@ def explain_busy_kernels(run: Run) -> str:
 
 
 def _advise_another_measurement(run: Run) -> str:
-    again = repeat_command(run)
-    return MEASURE_AGAIN + (f" ({again})" if again else "")
+    again, free = repeat_command(run), _count_free_cores(run)
+    fewer = f", or with OMP_NUM_THREADS={free}: threads that share an operator wait for each other" if free else ""
+    return MEASURE_AGAIN + (f" ({again})" if again else "") + fewer
+
+
+def _count_free_cores(run: Run) -> int:
+    """Returns how many cores other processes left to a step on a CPU; 0 if that is unknown, or enough for its threads.
+
+    If one of two cores is busy, a step with two threads may take many times as long as one with a single thread,
+    because each operator ends with its last thread.
+    """
+    load, threads = find_step_load(run), run.environment.host.threads or 1
+    if load is None or not runs_on_host(run) or load.others_s is None:
+        return 0
+    free = max(1, math.floor(load.cores * (1 - load.others_share)))
+    return free if free < threads else 0
 
 
 def explain_disturbance(run: Run, concerned: Sequence[ModuleRecord]) -> str:
