@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 import re
 
+ELLIPSIS = "…"
+"""Stands for the part of a name that is left out, and fits anything where a name is typed."""
+
 MISSING = "\N{EN DASH}"
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))

@@ -10,8 +10,8 @@ from ..analysis.call_work import DTYPES
 from ..records.code import SourceLine
 from ..records.module import InputShape, Kernel, ShapeGroup
 from ..records.run import Run
+from ..units import ELLIPSIS
 
-ELLIPSIS = "…"
 MOST_CHARACTERS = 4096
 """Only this number of characters of a kernel's name is read. Names of C++ templates have up to half of it."""
 MOST_FOLDERS = 64

@@ -223,7 +223,11 @@ def _find(target: str) -> RunKernel | RunCalls:
 
 
 def _find_only_match(folder: RunFolder, pattern: str) -> str:
-    """Returns the name of the only kernel or library call that fits a glob; if none fits, the glob itself."""
+    """Returns the name of the only kernel or library call that fits a glob, or a name that a table has shortened.
+
+    If none fits, returns the glob itself.
+    """
+    pattern = pattern.replace(units.ELLIPSIS, "*")
     if not glob.has_magic(pattern):
         return pattern
     files = {(row.module, row.name): row.file.removesuffix(".py") for row in read_rows(folder.kernels) if row.file}

@@ -65,6 +65,7 @@ from ...source.standalone_header import holds_triton_kernel
 from ...store.files import read_text
 from ...store.folder import is_edited, read_rows
 from ...store.lock import TURN, WAITING
+from ...units import ELLIPSIS
 from ..modules.targets import find_path_kind
 from ..progress import Progress
 
@@ -500,7 +501,7 @@ def find_files(targets: Sequence[str]) -> list[Path]:
             hint = "`inductor-bench extract SOURCE -o DIR` writes standalone files"
             raise UsageError(f"there is no {path}", hint, "no-such-target")
         if find_path_kind(path) == "folder":
-            pattern = glob.removesuffix(".py") or "*"
+            pattern = glob.removesuffix(".py").replace(ELLIPSIS, "*") or "*"
             matching = [each for each in _list_files(path) if fnmatchcase(each.name, f"{pattern}.py")]
             if not matching:
                 raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds", "no-fitting-kernel")
