@@ -207,7 +207,7 @@ class DividedSteps:
     steps: Steps
     activities: Mapping[int, Sequence[Activity]]  # of each graph within the steps
     graphs: Mapping[int, GraphLayers]  # the modules of each graph
-    # the line of the program that makes each of ``steps.calls``; empty if all are unknown
+    # the line of the program that makes each call of a graph; empty if all are unknown
     call_lines: Sequence[SourceLine | None] = ()
 
     @classmethod

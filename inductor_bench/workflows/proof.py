@@ -225,7 +225,8 @@ EDITS_NOT_COMPARED = "whole processes were compared; `kernel FILE --check` compa
 CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
 EDIT_CHANGES_OUTPUTS = "its edit changes the outputs of its graph, or fails in it"
 NO_SUCH_KERNEL = (
-    "the program did not compile the kernel: its options or sizes differ from the RUN's, or it ended before this part"
+    "the program did not compile the kernel: its options, its sizes or (on a CPU) its number of threads differ from "
+    "those of the RUN, or it ended before this part"
 )
 
 

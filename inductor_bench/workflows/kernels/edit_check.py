@@ -565,10 +565,12 @@ def _list_notes(check: EditUnderCheck) -> Iterator[str]:
     skipped = [one for one in check.checks if one.outcome == SKIPPED]
     for one in skipped[:3]:
         yield f"not checked {_describe(one, check.launches)}: {one.words}"
-    if any(one.against == "original" for one in check.checks):
+    judged = [one.against for one in check.checks if one.against]
+    if (unknown := judged.count("original")) > 0:
+        which = "" if unknown == len(judged) else f"in {unknown} of {len(judged)} checks "
         yield (
-            "the results in float64 are not known, so the results were compared with the original's; a result that "
-            "jumps if the last bits of the inputs change was left out"
+            f"{which}the results in float64 are not known, so the results were compared with the original's; a result "
+            "that jumps if the last bits of the inputs change was left out"
         )
     yield from check.notes
 
