@@ -37,8 +37,8 @@ after --.
 
 The program is broken down first, unless TARGET is a RUN: its step says how much each setting can save at most. Then
 steps with the settings that may help alternate with steps of the unchanged program. Outputs and gradients are compared.
-A setting that seems faster is proven in fresh processes, and stays only if the step becomes longer without it. The
-program's files are not changed. All variants train the same weights, so do not keep what the program saves in these
+A setting that seems faster is proven in two processes or more, and stays only if the step becomes longer without it.
+The program's files are not changed. All variants train the same weights, so do not keep what the program saves in these
 runs.
 
 The result, the lines to paste and what did not help are in RUN/optimized. The same command continues after an

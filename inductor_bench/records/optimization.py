@@ -242,7 +242,7 @@ class MenuRow:
     state: str = UNTRIED  # the outcome
     reason: str = ""  # why, in words
     screened: MeasuredGain | None = None  # what it saved in the ranking, which is not a proof
-    proven: MeasuredGain | None = None  # what it saves without other settings, measured in fresh processes
+    proven: MeasuredGain | None = None  # what it saves without other settings, by its proof
     # how much the result saves because of it: the saving that is lost if only this row is taken out
     own: MeasuredGain | None = None
     # seconds that the first compilation of its graphs took, with the caches of the search; ``None`` if it compiles none

@@ -209,7 +209,7 @@ def _make_waterfall_row(title: str, time_s: float, before_s: float, longest: flo
 
 
 HINTS = {
-    "by itself": "what this setting alone saves of the step, measured in fresh processes, with its 99.9% interval",
+    "by itself": "what this setting alone saves of the step, by its proof, with its 99.9% interval",
     "taken out": "how much longer a step takes if only this setting is taken out of the result",
     "numbers": "how it may change the numbers; outputs and gradients were compared",
     "compile": "seconds of the first compilation of its own graphs, with the caches of the search",

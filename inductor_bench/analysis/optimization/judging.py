@@ -26,7 +26,6 @@ from ...records.optimization import (
     StepDigest,
     Trial,
     TrialVariant,
-    VariantCheck,
 )
 from ..statistics import STEP_EFFECT, compute_median_interval, compute_student_quantile, count_needed_samples
 from .trial_plans import list_prefixes, name_variant
@@ -46,8 +45,8 @@ MOST_LOG = math.log(10.0)
 PREDICTED = 0.95
 """The share of new processes whose saving lies in the predicted interval."""
 
-FEWEST_FREE = 3
-"""The smallest number of degrees of freedom for a prediction: with two, its interval is over four times the scatter."""
+FEWEST_FREE = 2
+"""The smallest number of degrees of freedom for a prediction: with one, its interval is over 12 times the scatter."""
 
 CLEAR = 0.003
 """A change is measured again if it saves at least this share of a step in the ranking."""
@@ -236,8 +235,8 @@ def judge_variant(
     """Judges what a variant saves against another variant of the same processes; ``None`` if no process had the two.
 
     Args:
-        trials: fresh processes, from which nothing was chosen before. Processes that are not at the usual level of the
-            search do not count.
+        trials: processes from which the variant was not chosen among others. Processes that are not at the usual level
+            of the search do not count.
         slug: the variant.
         base: the variant that it is compared with.
         noise: all processes of the search that had a placebo, for the scatter between processes; the trials by
@@ -430,13 +429,7 @@ def predict_saving(
         The ends of an interval that holds 95% of such savings; ``None`` with fewer than :data:`FEWEST_FREE` degrees of
         freedom.
     """
-    groups: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for trial in trials:
-        for variant in trial.variants:
-            if variant.slug in (ORIGINAL, slug) and variant.times_s:
-                level = math.log(statistics.median(variant.times_s))
-                groups[trial.gpu, variant.slug].append(level)
-    scatter = estimate_scatter((), groups.values())
+    scatter = _estimate_process_scatter(trials, (ORIGINAL, slug))
     if scatter.freedom < FEWEST_FREE:
         return None
     alone = [sum(map(len, list_process_medians(whole_runs, name).values())) for name in (ORIGINAL, slug)]
@@ -447,27 +440,28 @@ def predict_saving(
     return low, high
 
 
-# The time and memory that trials needed, and why they failed.
+def _estimate_process_scatter(trials: Iterable[Trial], slugs: Sequence[str]) -> Scatter:
+    """Estimates how much the logarithm of a variant's step differs between processes of one GPU.
+
+    Variants that took turns in one process share what is peculiar to this process, so a process counts once.
+    """
+    processes: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
+    for trial in trials:
+        if trial.failure is None and not trial.late:
+            timed = [one for one in trial.variants if one.slug in slugs and one.times_s and not one.failure]
+            if timed:
+                processes[trial.gpu].append({one.slug: math.log(statistics.median(one.times_s)) for one in timed})
+    total, freedom = 0.0, 0
+    for levels in processes.values():
+        middles = {slug: statistics.fmean(one[slug] for one in levels if slug in one) for slug in set().union(*levels)}
+        total += math.fsum(
+            statistics.fmean((level - middles[slug]) ** 2 for slug, level in one.items()) for one in levels
+        )
+        freedom += len(levels) - (1 if all(one.keys() == middles.keys() for one in levels) else len(middles))
+    return Scatter(total / freedom if freedom else 0.0, freedom)
 
 
-MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
-
-
-def lacks_memory(failure: str) -> bool:
-    """Whether a variant failed for lack of memory."""
-    return any(word in failure.lower() for word in MEMORY_WORDS)
-
-
-def describe_difference(check: VariantCheck) -> str:
-    """Says where the numbers of a variant differ, and by how much."""
-    where = f" of {check.where}" if check.where else ""
-    said = check.reason or f"the difference{where} is {check.worst:.3g} times the tolerance"
-    return f"{check.graph}: {said}" if check.graph else said
-
-
-def find_failed_variant(trial: Trial) -> TrialVariant:
-    """Makes an entry for a variant about which a process reported nothing."""
-    return TrialVariant("", failure=trial.failure.message if trial.failure else "its steps were not timed")
+# The time and memory that trials needed.
 
 
 def compute_original_step_s(trials: Iterable[Trial]) -> float | None:

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from ... import units
-from ...records.optimization import DIFFERS, FAILED, FASTER, LOST, UNDECIDED, MeasuredGain, MenuRow, TrialVariant
-from .judging import describe_difference
+from ...records.optimization import (
+    DIFFERS,
+    FAILED,
+    FASTER,
+    LOST,
+    UNDECIDED,
+    MeasuredGain,
+    MenuRow,
+    Trial,
+    TrialVariant,
+    VariantCheck,
+)
 
 
 def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
@@ -27,6 +37,26 @@ def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) 
         limit = units.size(max_memory_bytes)
         return {"state": FAILED, "reason": f"its steps take {units.size(memory)} of memory, more than {limit}"}
     return {}
+
+
+MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
+
+
+def lacks_memory(failure: str) -> bool:
+    """Whether a variant failed for lack of memory."""
+    return any(word in failure.lower() for word in MEMORY_WORDS)
+
+
+def describe_difference(check: VariantCheck) -> str:
+    """Says where the numbers of a variant differ, and by how much."""
+    where = f" of {check.where}" if check.where else ""
+    said = check.reason or f"the difference{where} is {check.worst:.3g} times the tolerance"
+    return f"{check.graph}: {said}" if check.graph else said
+
+
+def find_failed_variant(trial: Trial) -> TrialVariant:
+    """Makes an entry for a variant about which a process reported nothing."""
+    return TrialVariant("", failure=trial.failure.message if trial.failure else "its steps were not timed")
 
 
 WORTH_KNOWING = 0.01

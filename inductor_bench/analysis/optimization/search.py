@@ -1,8 +1,9 @@
 """Decides which processes to run to find the settings that make a program faster, and what the processes prove.
 
 First all rows of the menu are ranked. Rows that seem faster are measured in fresh processes, because the samples that
-chose a row cannot prove it. If a process ranked only one row, its samples chose nothing. It is the first process of the
-row's proof if the row clearly saves much in it. Proven rows are combined. Then each setting is removed from the
+chose a row among others cannot prove it. If a process ranked only one row, and the row saves much in it, this process
+is the first of the row's proof. The saving of such a proof is a little too high on average, because a lower first
+saving would not have counted; its interval holds. Proven rows are combined. Then each setting is removed from the
 combination once, and stays if the step is longer without it. In the end new processes run the program with the
 remaining settings, as the user would.
 
@@ -41,15 +42,13 @@ from .judging import (
     LEAST_PAIRS,
     LOOKS,
     compute_original_step_s,
-    find_failed_variant,
     judge_alone,
     judge_variant,
     keep_usual_level,
-    lacks_memory,
     make_waterfall,
     seems_faster,
 )
-from .row_verdicts import compute_proven_share, is_faster, is_needed, judge_lost_gain
+from .row_verdicts import compute_proven_share, find_failed_variant, is_faster, is_needed, judge_lost_gain, lacks_memory
 from .search_results import NO_INTERVAL
 from .search_rounds import (
     CLEAR_S,

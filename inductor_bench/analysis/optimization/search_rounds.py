@@ -374,7 +374,7 @@ class SearchRounds:
         process begins that would not end in time; only the first two may end a little later. The first processes of
         each kind begin together or not at all, and so do the further ones unless they alone decide.
         The process that may fail comes first, and ends the others if it fails. If it already ran before any proof, that
-        run counts as one with shared caches. A and B suffice if they agree with the proof.
+        run counts as one with shared caches. On one device A and B suffice if they agree with the proof, and A B B too.
         """
         full = (names[0],)
         before = [one for one in self.trials if one.purpose == CONFIRM and one.slugs == full and not one.failure]
@@ -388,7 +388,8 @@ class SearchRounds:
             if before and tuple(turn) == full and not any(cold):
                 found.append(before.pop())
                 continue
-            late_s = 0.0 if alone or place >= len(names) else LATE_SHARE * self._budget_s
+            is_first = sum(map(len, turns[:place])) < len(names)
+            late_s = LATE_SHARE * self._budget_s if is_first and not alone else 0.0
             if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places) - late_s):
                 break
             yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
@@ -452,12 +453,12 @@ class SearchRounds:
     # Results without whole runs.
 
     def stop(self) -> None:
-        """Claims the rows on which the fresh processes agree so far, after the search was stopped from outside."""
+        """Claims the rows on which processes agree so far, after the search was stopped from outside."""
         if self.winner is None:
             self._agree(*(self._combined or (self._proven, None, ())))
 
     def _agree(self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]) -> None:
-        """Claims the rows on which fresh processes agree, if there was no time for whole runs with them.
+        """Claims the rows on which processes agree, if there was no time for whole runs with them.
 
         A row is claimed only if its numbers were compared and agree. Several rows are claimed if they were measured
         together and memory has no limit; otherwise only the best row. Rows of :data:`FROM_START` are not claimed.
@@ -517,7 +518,7 @@ class SearchRounds:
     ) -> None:
         """Makes the result from its whole runs; ``timed`` are those whose times count."""
         if gain is None or not is_faster(gain):
-            self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not certain")
+            self._give_up(kept, UNPROVEN, "together the gain is not certain")
             return
         for slug in kept:
             self._set(slug, state=KEPT, reason="")

@@ -30,10 +30,10 @@ UserLines = tuple[tuple[tuple[str, int], ...], tuple[CallPlace, ...]]
 """The outermost operators of one step, each with the number of its place; and the places."""
 
 EARLY_LINES_BYTES = 20_000_000
-"""Largest trace with the user's lines that is read while the program runs: half a second."""
+"""Largest sum of the traces with the user's lines that are read while the program runs: half a second."""
 
-EARLY_TRACES_BYTES = 80_000_000
-"""Largest sum of the traces of several processes that are read while the program runs: about a second."""
+EARLY_TRACES_BYTES = 40_000_000
+"""Largest sum of the traces of several processes that are read while the program runs: 1.5 seconds."""
 
 
 class KeptTraces:
@@ -87,7 +87,7 @@ def keep_captured(
         InductorBenchError: the RUN cannot be written.
     """
     kept = kept or KeptTraces()
-    captured = replace(captured, steps=tuple(map(_leave_out_long_lines, captured.steps))) if early else captured
+    captured = replace(captured, steps=_leave_out_lines(captured.steps)) if early else captured
     modules = labelled(captured.modules)
     slugs = {path: label.slug for module, label in modules for path in module.real_paths}
     scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
@@ -151,14 +151,21 @@ def can_be_read_early(steps: Sequence[ObservedSteps]) -> bool:
     An answer needs all of them. A rank that waits for another one looks busy, because its collectives wait on the
     device; only the trace of the other rank says that the device of that rank is idle.
     """
-    sizes = [path.stat().st_size for one in steps if (path := Path(one.trace)).is_file()]
+    sizes = [_measure_bytes(one.trace) for one in steps if one.trace]
     return len(sizes) <= 1 or sum(sizes) <= EARLY_TRACES_BYTES
 
 
-def _leave_out_long_lines(steps: ObservedSteps) -> ObservedSteps:
-    path = Path(steps.lines_trace)
-    is_small = path.is_file() and path.stat().st_size <= EARLY_LINES_BYTES
-    return steps if is_small else replace(steps, lines_trace="")
+def _measure_bytes(path: str) -> int:
+    """The size of a file; 0 if it is not there."""
+    with suppress(OSError):
+        return Path(path).stat().st_size if path else 0
+    return 0
+
+
+def _leave_out_lines(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...]:
+    """Leaves out the traces with the user's lines if all of them together are long."""
+    is_short = sum(_measure_bytes(one.lines_trace) for one in steps) <= EARLY_LINES_BYTES
+    return tuple(one if is_short else replace(one, lines_trace="") for one in steps)
 
 
 def keep_steps(
