@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inductor_bench.records import base
 from inductor_bench.records.code import TensorView
-from inductor_bench.records.evidence import HostSamples
+from inductor_bench.records.evidence import GraphCallers, HostSamples
 from inductor_bench.store.codec import LARGEST, LARGEST_INT, SMALLEST
 
 DEEPEST = 3
@@ -70,9 +70,16 @@ def records(kind: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
     if kind is TensorView:
         sides = st.lists(st.tuples(held.pop("shape"), held.pop("stride")).filter(_fit), max_size=1)
         return st.builds(_view, sides, **held)
+    if kind is GraphCallers:
+        return st.builds(_callers, **held)
     if kind is HostSamples:
         return st.builds(_samples, st.lists(st.integers(0, 9), max_size=3), **held)
     return st.builds(kind, **held)
+
+
+def _callers(graph: int, lines: tuple[Any, ...], calls: tuple[int, ...]) -> GraphCallers:
+    """Calls whose lines are known, or -1."""
+    return GraphCallers(graph, lines, tuple(call % (len(lines) + 1) - 1 for call in calls))
 
 
 def _samples(nodes: list[int], **held: Any) -> HostSamples:
