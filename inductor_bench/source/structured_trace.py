@@ -25,6 +25,7 @@ from .compile_log import (
     FunctionLog,
     ObjectName,
     SkippedFrame,
+    is_of_torch,
     join_functions,
     read_graph_break,
     read_skipped_frame,
@@ -107,10 +108,13 @@ def find_compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_n
     Args:
         frame: the compiled function.
         functions_of: the functions of a file, given its path.
-        object_name: the program's name of the object. It is the name of Dynamo's wrapper, whose class is the library's.
+        object_name: the program's name of the object. It is the name of Dynamo's wrapper, whose class is the library's,
+            and of a function that torch has put around the user's, such as ``torch.func.vmap(loss)``.
     """
     if frame.is_wrapper:
         return object_name or frame.class_name
+    if object_name and not frame.class_name and is_of_torch(frame.file):
+        return object_name
     resumed = _RESUMED.fullmatch(frame.name)
     name = resumed["function"] if resumed else frame.name
     line = int(resumed["line"]) if resumed else frame.line

@@ -134,6 +134,13 @@ def test_a_text_that_is_no_name_is_left_out(function: str) -> None:
     assert name("/home/user/m.py", 1, function) == ""
 
 
+def test_a_function_that_torch_put_around_the_users_has_the_users_name() -> None:
+    frame = CompiledFrame("/v/site-packages/torch/_functorch/apis.py", 200, "wrapped")
+    assert find_compiled_name(frame, read_functions, "loss") == "loss" and find_compiled_name(frame, read_functions)
+    own = CompiledFrame("/home/user/train.py", 7, "step")
+    assert find_compiled_name(own, read_functions, "D") == "step"
+
+
 def test_a_wrapper_of_dynamo_is_named_after_its_object() -> None:
     guard = "| +- GuardManager: source=L['{}'], accessed_by=A(key='fn', framelocals_idx=2), type=<class '{}'>, x\n"
     wrapper = CompiledFrame("/v/site-packages/torch/_dynamo/external_utils.py", 67, "inner")

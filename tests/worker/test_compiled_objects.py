@@ -66,6 +66,10 @@ def step(model, x):
     return model(x).sum()
 
 
+def energy(x):
+    return x.square().sum()
+
+
 def decorated(function):
     def wrapped(*args, **keywords):
         return function(*args, **keywords)
@@ -110,6 +114,7 @@ def main():
     reader = Reader()
     reader(torch.randn(4, 8))
     Trainer(nn.Sequential(nn.Linear(8, 9))).train()
+    compile(torch.func.vmap(torch.func.grad(energy)))(torch.randn(4, 8))
     networks = {"a": compile(nn.Sequential(nn.Linear(8, 11)))}
     networks["a"](torch.randn(4, 8))
     first, second = compile(step), compile(step)
@@ -144,7 +149,7 @@ def test_modules_have_their_variables_and_paths(observed: tuple[list[CompiledObj
     assert names[:2] == ["G", "D"]
     assert names[2].startswith("unet.down.0") and "unet.down.2" in names
     assert "reader.head" in names, "and not reader.head._orig_mod"
-    assert names[-3:] == ["critic", "networks['a']", ""], "an attribute, an element, and a function's own argument"
+    assert names[-4:] == ["critic", "energy", "networks['a']", ""], "an attribute, an element, a function's argument"
 
 
 def test_a_forward_behind_a_decorator_is_known_by_its_class(observed: tuple[list[CompiledObject], str]) -> None:

@@ -69,12 +69,16 @@ class ObjectNames:
         self._owner = os.getpid()
         self._found: dict[tuple[int, int], CompiledObject] = {}
         self._wrapped: Counter[CodeType] = Counter()
+        self._names: dict[CodeType, str] = {}  # the user's names of functions around which torch has put its own
 
     def note_wrapped(self, model: object) -> None:
         """Notes that the program gives a function or a module to ``torch.compile``."""
         code = getattr(getattr(model, "__func__", model), "__code__", None)
         if isinstance(code, CodeType):
             self._wrapped[code] += 1
+            name = getattr(model, "__name__", None)
+            if isinstance(name, str) and name != code.co_name and upstream.is_of_torch(code.co_filename):
+                self._names[code] = name  # torch.func.vmap(f) is torch's function ``wrapped``, and is named ``f``
 
     def begin(self) -> Callable[[], None]:
         """Registers for compilations, after Dynamo is imported; returns a function that undoes this."""
@@ -88,6 +92,7 @@ class ObjectNames:
             name, alike = name_module(frame.owner, stack) if frame.owner is not None else ("", 1)
             of_class = type(frame.owner).__name__ if upstream.is_forward_of(frame.code, frame.owner) else ""
             wrapped = self._wrapped[frame.code]
+            name = name or self._names.get(frame.code, "")
             self._found[number, again] = CompiledObject(number, again, name, alike, wrapped, of_class)
             self._save()
 
