@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..records.code import FIRST_LINE, SourceLine
+from ..records.code import FIRST_LINE, RESUMED, SourceLine
 from ..records.evidence import (
     GENERATED,
     LIBRARY,
@@ -63,7 +63,6 @@ LOADERS = re.compile(
 """Files of libraries that load data: everything that they call counts as loading."""
 
 _COMPREHENSION = re.compile(r"(?:\.<locals>\.<(?:genexpr|\w+comp)>)+$")
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 WORKERS = re.compile(r"_(?:try_)?get_data|_next_data")
 RULES = tuple(
     (re.compile(f".*(?:{file}):(?:.*\\.)?(?:{function})"), label)
@@ -269,7 +268,7 @@ def _remove_decoration(function: str) -> str:
     A comprehension and a generator expression are a part of the function around them.
     """
     name = _COMPREHENSION.sub("", function).rpartition("<locals>.")[2]
-    resumed = _RESUMED.search(name)
+    resumed = RESUMED.search(name)
     return resumed["function"] if resumed else name
 
 

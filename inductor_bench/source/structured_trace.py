@@ -17,7 +17,7 @@ from types import UnionType
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.code import CapturedCode, CompiledFunction, CompilePhase, total_s
+from ..records.code import RESUMED, CapturedCode, CompiledFunction, CompilePhase, total_s
 from .compile_log import (
     CompileClock,
     Frame,
@@ -42,7 +42,6 @@ from .module_reader import read_header
 # hold the class of its object. If no guard has it, as for an object without state, the class is found in the file.
 
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})")
 _NAME = re.compile(r"[\w<>]{1,100}")
 _OBJECT = r"source=L\['{}'\], .{{0,400}}?type=<class '(?:[^'\n]{{0,400}}\.)?(\w{{1,100}})'>"
 _OBJECT_OF_METHOD = re.compile(_OBJECT.format("self"))
@@ -93,7 +92,7 @@ def find_compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
     classes."""
     if frame.is_wrapper or frame.class_name:
         return frame.class_name
-    resumed = _RESUMED.fullmatch(frame.name)
+    resumed = RESUMED.fullmatch(frame.name)
     name = resumed["function"] if resumed else frame.name
     line = int(resumed["line"]) if resumed else frame.line
     return _find_class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
@@ -115,7 +114,7 @@ def find_compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_n
         return object_name or frame.class_name
     if object_name and not frame.class_name and is_of_torch(frame.file):
         return object_name
-    resumed = _RESUMED.fullmatch(frame.name)
+    resumed = RESUMED.fullmatch(frame.name)
     name = resumed["function"] if resumed else frame.name
     line = int(resumed["line"]) if resumed else frame.line
     if not _NAME.fullmatch(name):

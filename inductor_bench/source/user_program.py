@@ -14,7 +14,6 @@ import difflib
 import functools
 import linecache
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..literals import mask_literals
-from ..records.code import SourceLine
+from ..records.code import RESUMED, SourceLine
 from ..records.evidence import GENERATED, GraphCallers, HostSamples, SampledFrame
 from ..records.traced import UserCall
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _FILE = "<module>"
 """The name of the function that runs a file."""
 
@@ -125,7 +123,7 @@ def _find_lines_of_call(path: Path, call: UserCall) -> _CallLines:
     tree = _parse(path)
     if tree is None:
         return _CallLines(_find_first_line(call))
-    resumed = _RESUMED.fullmatch(call.function)
+    resumed = RESUMED.fullmatch(call.function)
     if resumed is not None:
         call = call._replace(function=resumed["function"], line=int(resumed["line"]))
     function = tree if call.function == _FILE else _find_function(tree, call)

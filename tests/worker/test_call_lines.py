@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from inductor_bench.records.code import SourceLine
+from inductor_bench.records.evidence import GraphCallers
 from inductor_bench.worker.capture.call_lines import CallLines
 
 HOP = "def hop(work):\n    return work()\n"
@@ -60,6 +62,16 @@ def test_the_code_that_dynamo_makes_of_a_function_does_not_call_the_graph(called
     note = function_in(torch.__file__, "def hop(number=0):\n    calls.note(number)\n", calls=calls)
     function_in(file, f"def hop(work):\n    {called}()\n", **{called: note})(note)
     assert lines_of(calls) == {0: [f"{here() - 1} in {sys._getframe().f_code.co_name}"]}
+
+
+def test_the_rests_of_a_function_after_its_breaks_are_that_function() -> None:
+    calls, text = CallLines(), "\n\ndef {}(note):\n    note(0)\n"
+    note = function_in(torch.__file__, "def hop(number=0):\n    calls.note(number)\n", calls=calls)
+    for name in ("train", "torch_dynamo_resume_in_train_at_2", "torch_dynamo_resume_in_train_at_3"):
+        space: dict[str, Any] = {}
+        exec(compile(text.format(name), __file__, "exec"), space)
+        space[name](note)
+    assert calls.list_callers() == (GraphCallers(0, (SourceLine(__file__, 4, "train", ""),), (0, 0, 0)),)
 
 
 @pytest.mark.parametrize("waiting", [0, 1, 2])

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
-from ...records.code import SourceLine
+from ...records.code import RESUMED, SourceLine
 from ...records.evidence import OWN, GraphCallers
 from ..stack_tree import CodeOwners, describe
 
@@ -67,9 +67,9 @@ class CallLines:
         spots: dict[Spot | None, int] = {None: -1}
         for spot in calls:
             if spot is not None and spot not in spots:
-                frame = describe(self._known[spot[0]][0], spot[1], self._owners)
-                function = self._known[spot[0]][0].co_name
-                line = SourceLine(frame.file, frame.line, function, "")
+                code = self._known[spot[0]][0]
+                frame, resumed = describe(code, spot[1], self._owners), RESUMED.fullmatch(code.co_name)
+                line = SourceLine(frame.file, frame.line, resumed["function"] if resumed else code.co_name, "")
                 spots[spot] = lines.setdefault(line, len(lines))
         return GraphCallers(number, tuple(lines), tuple(spots[spot] for spot in calls))
 
