@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import step_runs
 
-from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork, Run
+from inductor_bench.records.code import SourceLine
+from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork, LineTime, Run
 from inductor_bench.report.document import ShownIn, Table, keep_shown_rows
 from inductor_bench.report.run.answers import list_answers
+from inductor_bench.report.run.layer_tree import build_tree_by_line
 from inductor_bench.report.run.layers_document import LAYER, make_layers_section
 
 
@@ -96,3 +98,22 @@ def test_the_answer_names_the_classes_that_take_most_time_by_themselves() -> Non
     known = replace(run, program=replace(run.program, layer_classes=classes))
     (said,) = (item.text for question, item in list_answers(known, (), ()).entries if question == "Which layer?")
     assert said.endswith("By class, each layer without those inside it: Conv2d 74.0% and Linear 25.0%.")
+
+
+def test_the_answer_names_the_line_that_the_tree_has_first() -> None:
+    library = "/venv/lib/python3.12/site-packages/timm/vit.py"
+    below = [SourceLine(library, number, "forward", "x = self.attn(x)") for number in (98, 99)]
+    calls, copies = (
+        SourceLine("train.py", number, "main", code) for number, code in ((31, "model(x)"), (40, "x.to(d)"))
+    )
+    rows = (
+        *(LineTime(line, "forward", GRAPH, 3e-3, 1.0, called_at=calls) for line in below),
+        LineTime(copies, "forward", EAGER, 4e-3, 1.0),
+    )
+    run = run_of()
+    assert run.program is not None
+    known = replace(run, program=replace(run.program, lines=rows))
+    (said,) = (item.text for question, item in list_answers(known, (), ()).entries if question == "Which line?")
+    assert "train.py:31" in said and "6.00 ms (60.0% of" in said and said.endswith("`model(x)`")
+    (file, *_) = build_tree_by_line(rows)
+    assert file.children[0].name == "31 in main, call"

@@ -208,7 +208,7 @@ def _describe_line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     """The line of the program that takes most of the device's time."""
     times: dict[SourceLine, float] = defaultdict(float)
     for row in program.lines:
-        line = row.source or row.called_at
+        line = row.called_at or row.source  # as in the tree by line
         if line is not None:
             times[line] += row.time_s
     whole_s = sum(row.time_s for row in program.lines)
