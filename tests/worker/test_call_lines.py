@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 import time
@@ -74,10 +75,14 @@ def test_the_rests_of_a_function_after_its_breaks_are_that_function() -> None:
     assert calls.list_callers() == (GraphCallers(0, (SourceLine(__file__, 4, "train", ""),), (0, 0, 0)),)
 
 
-@pytest.mark.parametrize("waiting", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("waiting", "started_by"),
+    [(0, "autograd"), (1, "autograd"), (2, "autograd"), (1, "autograd, known"), (1, "Python")],
+)
 def test_in_a_thread_of_autograd_the_line_is_that_of_the_waiting_thread(
-    waiting: int, monkeypatch: pytest.MonkeyPatch
+    waiting: int, started_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A thread that Python did not start is known to it once ``current_thread`` was called there, as by a logger."""
     calls, ends = CallLines(), threading.Lock()
     engine = function_in(torch.autograd.graph.__file__, "def hop(work):\n    with ends: pass\n", ends=ends)
     monkeypatch.setitem(sys.modules, "torch.autograd.graph", SimpleNamespace(_engine_run_backward=engine))
@@ -86,18 +91,28 @@ def test_in_a_thread_of_autograd_the_line_is_that_of_the_waiting_thread(
         engine(lambda: None)
 
     threads = [threading.Thread(target=backward) for _ in range(waiting)]
-    node = threading.Thread(target=calls.note, args=(0,))
+    ended = threading.Event()
+    note = function_in(
+        torch.__file__,
+        "def hop(begins):\n    try:\n        begins()\n        calls.note(0)\n    finally:\n        ended.set()\n",
+        calls=calls,
+        ended=ended,
+    )
+    begins = threading.current_thread if started_by == "autograd, known" else int
     with ends:
         for one in threads:
             one.start()
         while sum(frame.f_code is engine.__code__ for frame in sys._current_frames().values()) < waiting:
             time.sleep(0.001)
-        node.start()
-        node.join()
+        if started_by == "Python":
+            threading.Thread(target=note, args=(begins,)).start()
+        else:
+            _thread.start_new_thread(note, (begins,))
+        assert ended.wait(60)
     for one in threads:
         one.join()
     known = f"{backward.__code__.co_firstlineno + 1} in backward"
-    assert lines_of(calls) == {0: [known if waiting == 1 else None]}
+    assert lines_of(calls) == {0: [known if waiting == 1 and started_by != "Python" else None]}
 
 
 def test_a_call_whose_line_cannot_be_found_does_not_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
@@ -74,8 +75,19 @@ class CallLines:
         return GraphCallers(number, tuple(lines), tuple(spots[spot] for spot in calls))
 
 
+def _is_thread_of_python() -> bool:
+    """Whether Python started this thread. It starts none of autograd's, and lists a stand-in for some of them."""
+    here = threading.get_ident()
+    return any(one.ident == here and not isinstance(one, threading._DummyThread) for one in threading.enumerate())
+
+
 def _find_waiting_frame() -> FrameType | None:
-    """Returns the frame of the thread that waits for autograd; ``None`` if none waits, or several do."""
+    """Returns the frame of the thread that waits for this one, if this is one of autograd.
+
+    ``None`` if none waits, or several do, or if this is a thread of Python, for which no backward waits.
+    """
+    if _is_thread_of_python():
+        return None
     module, name = WAITING
     code = getattr(getattr(sys.modules.get(module), name, None), "__code__", None)
     found = [frame for frame in sys._current_frames().values() if code is not None and frame.f_code is code]
