@@ -35,7 +35,10 @@ class CallLines:
         self._calls: dict[int, list[Spot | None]] = {}
 
     def note(self, number: int) -> None:
-        """Notes the line from which the graph of this number is called now. This takes about 10 µs."""
+        """Notes the line from which the graph of this number is called now.
+
+        This takes 2 to 16 µs, by the number of library frames above the user's line.
+        """
         try:
             spot = self._find_spot(sys._getframe(1)) or self._find_spot(_find_waiting_frame())
         except (AttributeError, OSError, RuntimeError, ValueError):  # the line is unknown, and the program goes on
