@@ -25,8 +25,8 @@ WAITING = ("torch.autograd.graph", "_engine_run_backward")
 class CallLines:
     """The calls of compiled graphs with their lines.
 
-    The line of a call is the innermost one of the user's own code. If the call comes from a thread of autograd, it is
-    the line of the thread that waits for it.
+    The line of a call is the innermost one of the user's own code outside of compiled functions. If the
+    call comes from a thread of autograd, it is the line of the thread that waits for it.
     """
 
     def __init__(self) -> None:
