@@ -118,6 +118,11 @@ def _place(code: CodeType, instruction: int) -> tuple[int, tuple[int, ...]]:
     return next(lines, code.co_firstlineno), ()
 
 
+CELLS = ("<ipython-input-", "<python-input-", "<command-")
+"""The beginnings of the names of cells that are no paths: of IPython and Colab, of Python's own console, of Databricks.
+Only if ``linecache`` has its text is it a cell: many libraries give code that they write a name in ``<…>``."""
+
+
 class CodeOwners:
     """Tells whose code a file holds. ``graphs`` are the paths of the compiled modules."""
 
@@ -148,6 +153,8 @@ class CodeOwners:
         path = self.path(file)
         if path.startswith("<frozen"):
             return PYTHON_LIBRARY
+        if path.startswith(CELLS) and path in linecache.cache:
+            return OWN
         if not path or path.startswith("<") or os.path.realpath(path) in self._graphs:
             return GENERATED
         if not os.path.exists(path):

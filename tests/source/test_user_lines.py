@@ -233,8 +233,9 @@ def test_lines_that_call_a_graph_get_their_texts(program: Path) -> None:
 
 
 def test_the_line_of_a_cell_that_calls_a_graph_has_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(linecache.cache, "<cell 1>", (9, None, ["loss = model(x)\n"], "<cell 1>"))
-    found = add_calling_lines(GraphCallers(0, (SourceLine("<cell 1>", 1, "main", ""),), (0,)))
+    cell = "/no/such/folder/ipykernel_7/42.py"
+    monkeypatch.setitem(linecache.cache, cell, (9, None, ["loss = model(x)\n"], cell))
+    found = add_calling_lines(GraphCallers(0, (SourceLine(cell, 1, "main", ""),), (0,)))
     assert found.lines[0].code == "loss = model(x)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import linecache
 import sys
 import threading
 import time
@@ -14,8 +15,10 @@ import pytest
 import torch
 
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.evidence import GraphCallers
+from inductor_bench.records.evidence import OWN, GraphCallers
+from inductor_bench.source.user_program import add_calling_lines
 from inductor_bench.worker.capture.call_lines import CallLines
+from inductor_bench.worker.stack_tree import CodeOwners
 
 HOP = "def hop(work):\n    return work()\n"
 
@@ -55,6 +58,25 @@ def test_the_line_is_the_innermost_one_of_the_users_code(file: str) -> None:
         0: [f"{line} in first", f"{here() - 2} in test_the_line_is_the_innermost_one_of_the_users_code"],
         1: [f"{here() - 3} in test_the_line_is_the_innermost_one_of_the_users_code"],
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        *(("<ipython-input-3-0a1b2c>", True), ("<python-input-3>", True), ("<command-123>", True)),
+        *(("/no/such/ipykernel_7/42.py", True), ("<eval_with_key>.7", False), ("<decorator-gen-7>", False)),
+        *(("<string>", False), ("<attrs generated init train.Batch>", False)),
+    ],
+)
+def test_a_cell_of_a_notebook_is_the_users_code(name: str, is_own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def hop(work):\n    return work(0)\n"
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+    calls = CallLines()
+    function_in(name, text)(function_in(torch.__file__, "def hop(number):\n    calls.note(number)\n", calls=calls))
+    (line,) = add_calling_lines(*calls.list_callers()).lines
+    assert ((line.file, line.line, line.code) == (name, 2, "return work(0)")) is is_own
+    monkeypatch.delitem(linecache.cache, name)
+    assert CodeOwners(()).owner(name) != OWN, "generated, if nothing knows its text"
 
 
 @pytest.mark.parametrize("called", ["__compiled_fn_3_0f", "__resume_at_12_4"])
