@@ -221,7 +221,7 @@ class DividedSteps:
         """Returns the steps with the lines that call their graphs; ``callers`` has the lines that were seen."""
         backwards = [number for number, one in graphs.items() if one.direction == BACKWARD]
         forwards = pair_backwards({number: name.label for number, name in steps.names.items()}, backwards)
-        return cls(steps, activities, graphs, find_call_lines(steps.calls, callers, forwards))
+        return cls(steps, activities, graphs, find_call_lines(steps.calls, callers, forwards, is_cut=steps.is_cut))
 
     def find_call_line(self, number: int) -> SourceLine | None:
         """Returns the line of the program that makes a call; ``None`` if it is unknown."""
@@ -392,7 +392,11 @@ def compute_layer_share(rows: Sequence[LayerTime]) -> float | None:
 
 
 def find_call_lines(
-    calls: Sequence[GraphCall], callers: Iterable[GraphCallers], forwards: Mapping[int, Sequence[int]]
+    calls: Sequence[GraphCall],
+    callers: Iterable[GraphCallers],
+    forwards: Mapping[int, Sequence[int]],
+    *,
+    is_cut: bool = False,
 ) -> tuple[SourceLine | None, ...]:
     """Returns the line that makes each call; ``None`` if it is unknown.
 
@@ -403,6 +407,7 @@ def find_call_lines(
         calls: the calls of the profiled steps.
         callers: the lines that were seen.
         forwards: by the number of a backward graph, the numbers of the graphs whose gradients it computes.
+        is_cut: whether the trace lost its last steps, so that more calls were seen than it holds.
     """
     found: list[SourceLine | None] = [None] * len(calls)
     numbers: dict[int, list[int]] = defaultdict(list)
@@ -410,7 +415,7 @@ def find_call_lines(
         numbers[call.graph].append(number)
     for one in callers:
         own = sorted(numbers[one.graph], key=lambda number: calls[number].start_s)
-        for number, line in zip(own, _list_lines(one, len(own)), strict=True):
+        for number, line in zip(own, _list_lines(one, len(own), is_cut=is_cut), strict=True):
             found[number] = line
     first: dict[int, set[SourceLine | None]] = defaultdict(set)
     for line, call in zip(found, calls, strict=True):
@@ -424,10 +429,15 @@ def find_call_lines(
     return tuple(found)
 
 
-def _list_lines(seen: GraphCallers, count: int) -> Iterator[SourceLine | None]:
-    """The line of each of the ``count`` calls that the trace holds; all unknown if the trace misses some of several."""
-    is_whole = len(seen.calls) == count
-    places = seen.calls if is_whole else seen.calls[:1] * count if len(set(seen.calls)) == 1 else (-1,) * count
+def _list_lines(seen: GraphCallers, count: int, *, is_cut: bool) -> Iterator[SourceLine | None]:
+    """The line of each of the ``count`` calls that the trace holds.
+
+    If the trace lost its last steps, these calls are the first ones. If it misses other calls, the line is known only
+    if all calls have the same.
+    """
+    places = seen.calls[:count] if is_cut else seen.calls
+    if len(places) != count:
+        places = seen.calls[:1] * count if len(set(seen.calls)) == 1 else (-1,) * count
     return (seen.lines[place] if place >= 0 else None for place in places)
 
 

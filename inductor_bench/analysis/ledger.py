@@ -146,6 +146,7 @@ class Steps:
     host: HostShares | None = None  # what the host did in steps without the profiler; ``None`` without samples
     optimizers: Mapping[str, ObservedOptimizer] = field(default_factory=dict)  # what is known of optimizers, by name
     dtypes: Mapping[int, str] = field(default_factory=dict)  # the type of outermost operators, by their index
+    is_cut: bool = False  # whether the trace lost the last of the profiled steps, because it was too large
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from ..records.evidence import (
 from ..records.module import Outputs
 from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
-from ..trace.program_trace import Markers
+from ..trace.program_trace import Markers, has_lost_steps
 from ..trace.program_works import KnownGraph, ProgramWorks, find_kernel_spans
 from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_calls
 from .call_work import EagerOperators, find_dtype, find_operators, find_parts
@@ -258,10 +258,10 @@ def _add_ledger(
         optimizers={one.name: one for one in observed.steps.optimizers},
         dtypes=_find_dtypes(trace.trace.host_ops, found.tops),
         on_host=on_host,
+        is_cut=has_lost_steps(trace, MARKERS, observed.steps.profiled_steps),
         host=list_host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
     )
-    ledger = make_ledger(described)
-    tied = None if on_host else compute_tied_share(found)
+    ledger, tied = make_ledger(described), None if on_host else compute_tied_share(found)
     notes += _list_doubts(ledger, steps.step_time_s, tied)
     if found.window.step_count == 1 and not on_host:
         notes.append("one profiled step only: work that was launched before it began may be missing from it")

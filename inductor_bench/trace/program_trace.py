@@ -94,6 +94,11 @@ def find_window(program: ProgramTrace, markers: Markers) -> StepWindow | None:
     return StepWindow(thread, marks, bounds) if bounds[0] < bounds[-1] else None
 
 
+def has_lost_steps(program: ProgramTrace, markers: Markers, profiled: int) -> bool:
+    """Whether a stored trace holds fewer whole steps than ``profiled``: it was too large and lost the last ones."""
+    return sum(op.name.startswith(markers.boundary) for op in program.trace.host_ops) <= profiled
+
+
 def leave_out_first_step(window: StepWindow) -> StepWindow:
     """Returns the window without its first step, unless no time passes in the others.
 

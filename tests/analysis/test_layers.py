@@ -302,6 +302,23 @@ def test_each_call_has_its_line(
     assert list(found) == lines
 
 
+@pytest.mark.parametrize(
+    ("is_cut", "places", "lines"),
+    [
+        (True, (0, 1, 1, 0, 1, 1), [CALL, OTHER, OTHER]),  # of two steps the first is left
+        (True, (0, 1), [None] * 3),
+        (False, (0, 1, 1, 0, 1, 1), [None] * 3),  # any calls may be missing
+        (False, (1, 1, 1, 1), [OTHER] * 3),
+    ],
+)
+def test_a_trace_that_lost_its_last_steps_holds_the_first_calls(
+    is_cut: bool, places: tuple[int, ...], lines: list[SourceLine | None]
+) -> None:
+    seen = GraphCallers(0, (CALL, OTHER), places)
+    steps = replace(steps_of([]), calls=tuple(call(at) for at in range(3)), is_cut=is_cut)
+    assert list(DividedSteps.of(steps, {}, {}, [seen]).call_lines) == lines
+
+
 def test_a_backward_belongs_to_the_forward_of_its_label() -> None:
     labels = {
         **{0: "forward", 1: "backward", 2: "forward-2", 3: "backward-2", 4: "G · backward", 5: "G · forward"},

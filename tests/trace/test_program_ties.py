@@ -14,7 +14,7 @@ from inductor_bench.analysis.ledger import make_kernel_key, sum_step_kernels
 from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
 from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import Work
-from inductor_bench.trace.program_trace import find_window, read_program_trace
+from inductor_bench.trace.program_trace import find_window, has_lost_steps, read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
 from inductor_bench.trace.stored_traces import EventNote, annotate_trace, make_event_key, store_program_trace
 from tests.support import h200
@@ -191,3 +191,5 @@ def test_a_large_trace_loses_its_last_steps(tmp_path: Path) -> None:
     assert {one["name"] for one in stored if one["name"].startswith(BOUNDARY)} == {f"{BOUNDARY}{n}" for n in range(3)}
     window = find_window(read_program_trace(target, MARKERS), MARKERS)
     assert window is not None and window.step_count == 2, "what is kept is whole steps"
+    assert has_lost_steps(read_program_trace(target, MARKERS), MARKERS, 3)
+    assert not has_lost_steps(read_program_trace(whole, MARKERS), MARKERS, 3)
