@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from ..records.base import Category, sum_known
-from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLine
+from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLine, is_users_line
 from ..records.module import CategoryTotal, Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
-from ..source.compile_log import is_users_line
 from ..source.generated_text import compute_operator_id
 from .call_work import OperatorPart, classify, count_transferred_bytes, describe_arguments, find_dtype, find_parts
 from .roofline import TimedWork, judge_groups

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..records.base import Category
-from ..records.code import BACKWARD, FORWARD, RECOMPUTED, LayerMap, LayerShare, SourceLine
+from ..records.code import BACKWARD, FORWARD, RECOMPUTED, LayerMap, LayerShare, SourceLine, is_users_line
 from ..records.evidence import CallPlace, GraphCallers
 from ..records.module import Kernel, ModuleRecord
 from ..records.run import EAGER, GRAPH, LayerTime, LayerWork, LineTime, Peaks
 from ..records.traced import Activity, GraphCall, Work
-from ..source.compile_log import is_users_line
 from .call_work import classify, classify_operator, find_parts
 from .kernel_aggregation import KernelIdentity, describe_call
 from .ledger import Steps, make_activity_key, make_kernel_key

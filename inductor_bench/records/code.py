@@ -34,6 +34,19 @@ class SourceLine:
         return "site-packages/" in file or "dist-packages/" in file
 
 
+_TORCH = re.compile(r"(?:^|/)(?:site|dist)-packages/torch/|(?:^|/)torch/(?:_dynamo|_inductor|_functorch|nn|autograd)/")
+
+
+def is_of_torch(place: str) -> bool:
+    """Whether a file, or a line of it, belongs to torch."""
+    return _TORCH.search(place) is not None
+
+
+def is_users_line(line: SourceLine | None) -> bool:
+    """Whether a line is known and is the user's own, and not one of torch or another package."""
+    return line is not None and not line.is_installed and not is_of_torch(line.file)
+
+
 @dataclass(frozen=True)
 class KernelDefinition:
     """One kernel that a compiled module defines."""

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..analysis.call_work import DTYPES
-from ..records.code import SourceLine
+from ..records.code import SourceLine, is_users_line
 from ..records.module import InputShape, Kernel, ShapeGroup
 from ..records.run import Run
 from ..units import ELLIPSIS
@@ -237,7 +237,9 @@ def name_files(run: Run) -> dict[str, str]:
 
 def _compute_distance(line: SourceLine) -> int:
     """Returns 0 for a line of the user's code, 1 for a line of a library, and 2 for one of torch."""
-    return 2 if line.is_installed and _TORCH.search(line.file.replace("\\", "/")) else int(line.is_installed)
+    if is_users_line(line):
+        return 0
+    return 2 if _TORCH.search(line.file.replace("\\", "/")) else 1
 
 
 def describe_source_place(kernel: Kernel, files: Mapping[str, str]) -> str:

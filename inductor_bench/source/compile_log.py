@@ -24,6 +24,7 @@ from ..records.code import (
     CompiledFunction,
     CompilePhase,
     SourceLine,
+    is_of_torch,
 )
 
 _PHASES = {
@@ -258,7 +259,6 @@ def _read_dynamic(config: object) -> bool | None:
 _FRAME = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$\n?(?P<code>.*)', re.MULTILINE
 )
-_TORCH = re.compile(r"(?:^|/)(?:site|dist)-packages/torch/|(?:^|/)torch/(?:_dynamo|_inductor|_functorch|nn|autograd)/")
 _MARKERS = re.compile(r"^[\s^~]*$")
 _BREAK_AT = re.compile(r"^Graph break in user code at (.+):(\d+)$", re.MULTILINE)
 _BREAK_REASON = re.compile(
@@ -284,22 +284,12 @@ def read_source_line(stack: str) -> SourceLine | None:
     frames = [_read_source_line(match) for match in _FRAME.finditer(stack)]
     if not frames:
         return None
-    return next((frame for frame in reversed(frames) if not _TORCH.search(frame.file)), frames[-1])
+    return next((frame for frame in reversed(frames) if not is_of_torch(frame.file)), frames[-1])
 
 
 def read_text_value(value: object) -> str:
     """Returns the text without NULs and lone surrogates; an empty text for a value of another type."""
     return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
-
-
-def is_of_torch(place: str) -> bool:
-    """Whether a file, or a line of it, belongs to torch."""
-    return _TORCH.search(place) is not None
-
-
-def is_users_line(line: SourceLine | None) -> bool:
-    """Whether a line is known and is the user's own, and not one of torch or another package."""
-    return line is not None and not line.is_installed and not is_of_torch(line.file)
 
 
 def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:

@@ -112,6 +112,19 @@ def test_the_user_s_own_line_is_named_before_a_library_s() -> None:
     assert names.describe_source_place(change(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
 
 
+def test_a_line_of_a_torch_that_is_not_installed_is_named_last() -> None:
+    files = (
+        "/home/me/pytorch/torch/nn/functional.py",
+        "/v/lib/python3.12/site-packages/timm/conv.py",
+        "/home/me/model.py",
+    )
+    kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=tuple(map(line, files)))
+    assert names.describe_source_place(kernel, {}) == "model.py:7 (+2 lines)"
+    assert names.describe_source_place(change(kernel, source_lines=tuple(map(line, files[:2]))), {}) == (
+        "conv.py:7 (+1 line)"
+    )
+
+
 def test_a_kernel_without_a_line_has_the_line_that_calls_its_graph() -> None:
     called = (SourceLine("/home/me/train.py", 31, "main", "loss = model(x)"), line("/home/me/train.py"))
     kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, called_at=called)

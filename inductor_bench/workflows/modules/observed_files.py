@@ -15,9 +15,9 @@ from ...errors import InductorBenchError
 from ...launch.process import WAKE_S
 from ...launch.worker import CORES_OF_THE_PROGRAM, count_cores_of_this_process
 from ...messages.observed import COMPILE_USE, OBJECTS, PYTHON_ENDED, UNCOMPILED, CompiledObjects, CompileUse
-from ...records.code import CompiledFunction
+from ...records.code import CompiledFunction, is_of_torch
 from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches
-from ...source.compile_log import ObjectName, SkippedFrame, is_of_torch
+from ...source.compile_log import ObjectName, SkippedFrame
 from ...source.structured_trace import Compilation
 from ...store import codec
 from ...store.files import read_json
