@@ -306,7 +306,8 @@ def count_vector_lanes() -> int | None:
 def remember_vectors(module: ModuleType) -> None:
     """Keeps in torch's cache folder which vector instructions work here, for later processes. (torch 2.11, 2.13)
 
-    Otherwise each process of a program starts a Python for each set of instructions, which takes seconds.
+    Otherwise each process of a program starts a Python for each set of instructions, which takes seconds. With another
+    compiler, or another torch, the question is asked anew.
 
     Args:
         module: torch's module of the sets of instructions.
@@ -315,14 +316,18 @@ def remember_vectors(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def check_build(isa: Any, code: str) -> bool:
-        facts = (platform.node(), os.environ.get("CXX", ""), isa.build_arch_flags(), code)
+        flags = isa.build_arch_flags()
+        describe = getattr(module, "_get_isa_dry_compile_fingerprint", None)  # torch's own: compiler, flags and torch
+        compiler = os.environ.get("CXX", "") if describe is None else describe(flags)
+        facts = (platform.node(), compiler, flags, code)
         known = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
         if known.is_file():
             return True
         works = bool(original(isa, code))
         if works:
-            folder.mkdir(parents=True, exist_ok=True)
-            known.touch()
+            with contextlib.suppress(OSError):  # the next process asks again
+                folder.mkdir(parents=True, exist_ok=True)
+                known.touch()
         return works
 
     module.VecISA.check_build = check_build
