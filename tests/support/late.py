@@ -13,7 +13,11 @@ from typing import Any
 
 
 class Late:
-    """Stands for a module. What is read from it or set on it, by ``monkeypatch`` too, is that of the module itself."""
+    """Stands for a module. What is read from it or set on it, by ``monkeypatch`` too, is that of the module itself.
+
+    Names that begin with ``__`` are the exception: of these it has only what any object has, such as ``__class__``, and
+    reading another one, such as ``__file__``, raises ``AttributeError``. ``load(name)`` returns the module itself.
+    """
 
     def __init__(self, name: str) -> None:
         vars(self)["_name"] = name
