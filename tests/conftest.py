@@ -52,7 +52,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inh
     os.environ["INDUCTOR_BENCH_TESTS_FORKS"] = os.path.join(_folder.name, f"forks-{os.getpid()}")
     os.environ["INDUCTOR_BENCH_ASSUME_IDLE"] = "1"  # what a screen says of a busy machine would depend on other tests
     # Inductor sets it when it is imported: else it would depend on the tests before, whether a test finds it set
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_folder.name, "torchinductor")
     os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves each fresh cache a trial compilation of 7 s
     os.environ["TORCH_DYNAMO_RUN_GC_AFTER_COMPILE"] = "0"  # a search for garbage after each compilation takes 0.3 s
     small_cache.describe()

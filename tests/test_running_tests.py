@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import LOADED, ROOT, is_selection, pytest_configure, random_place
+from conftest import LOADED, ROOT, SESSION, is_selection, pytest_configure, random_place
 from late import Late
 from surroundings import settle
 
@@ -27,6 +27,10 @@ def test_settings_of_the_user_do_not_reach_the_tests(tmp_path: Path) -> None:
     settle(variables, str(tmp_path))
     made = {"PATH": f"{Path(sys.executable).parent}:/bin", "HOME": str(tmp_path / "home")}
     assert variables == {**kept, **made} and list((tmp_path / "home").iterdir()) == []
+
+
+def test_graphs_that_tests_compile_do_not_stay_in_the_users_cache() -> None:
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).is_relative_to(SESSION)
 
 
 @pytest.mark.parametrize(
