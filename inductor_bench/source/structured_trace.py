@@ -17,7 +17,7 @@ from types import UnionType
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.code import RESUMED, CapturedCode, CompiledFunction, CompilePhase, total_s
+from ..records.code import RESUMED, CapturedCode, CompiledFunction, CompilePhase, is_of_torch, total_s
 from .compile_log import (
     CompileClock,
     Frame,
@@ -25,7 +25,6 @@ from .compile_log import (
     FunctionLog,
     ObjectName,
     SkippedFrame,
-    is_of_torch,
     join_functions,
     read_graph_break,
     read_skipped_frame,
