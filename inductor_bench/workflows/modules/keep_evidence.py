@@ -32,8 +32,9 @@ UserLines = tuple[tuple[tuple[str, int], ...], tuple[CallPlace, ...]]
 EARLY_LINES_BYTES = 20_000_000
 """Largest sum of the traces with the user's lines that are read while the program runs: half a second."""
 
-EARLY_TRACES_BYTES = 40_000_000
-"""Largest sum of the traces of several processes that are read while the program runs: 1.5 seconds."""
+EARLY_TRACES_BYTES = 1_000_000_000
+"""Largest sum of the traces of several processes that are read while the program runs: half a minute. A late answer is
+better than none before the program's end."""
 
 
 class KeptTraces:
