@@ -70,8 +70,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     _check_kernels(request)
     if request.command and not request.verify and context.get_parameter_source("format") is ParameterSource.COMMANDLINE:
         raise UsageError(
-            "--format is not for a program that is run: stdout is the program's",
-            "leave out --format",
+            "--format cannot be used if apply only runs a program: stdout is for the program's own output",
+            "leave out --format, or add --verify",
             "misplaced-option",
         )
     plain = Console(quiet=values["quiet"], verbose=values["verbose"])

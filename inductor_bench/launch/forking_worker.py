@@ -80,11 +80,11 @@ class ForkingWorker:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             self._order(words, output, variables)
-            status = self._wait_for(output, timeout_s)
+            status = self._wait_for_job(output, timeout_s)
             if status is None:
                 timed_out = True
                 self._order([], output, NO_VARIABLES)
-                status = self._wait_for(output, REAP_S)
+                status = self._wait_for_job(output, REAP_S)
         except OSError as error:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         finally:
@@ -114,8 +114,8 @@ class ForkingWorker:
         for line in text.splitlines():
             on_line(line)
 
-    def _wait_for(self, output: Path, timeout_s: float | None) -> str | None:
-        """Returns the status of a job; empty at the worker's end, and ``None`` if the job did not end in time.
+    def _wait_for_job(self, output: Path, timeout_s: float | None) -> str | None:
+        """Waits for the end of a job and returns its status: empty if the worker ended, ``None`` if the time ran out.
 
         One of the waiting threads reads for all of them.
         """

@@ -40,7 +40,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Observation:
+class ModuleObservation:
     """The facts that one process observed about one compiled module."""
 
     path: str  # path of the module

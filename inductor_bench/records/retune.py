@@ -396,7 +396,7 @@ def group_by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
 
 @dataclass(frozen=True)
 class TritonPin:
-    """The configuration of one Triton kernel."""
+    """The configuration to which one Triton kernel is pinned."""
 
     key: str  # identify the kernel; see ``source.calls``
     types: str  # identify the kernel; see ``source.calls``
@@ -532,7 +532,8 @@ class AppliedKernel:
     state: str
     reason: str = ""  # the state in words; empty for ``pinned``
     predicted_s: float = 0.0  # the projected saving in seconds per step
-    saving_s: float | None = None  # the difference of its device time per step; ``None`` if it was not measured
+    # by how much the pin shortens its device time per step; negative if it lengthens it; ``None`` if not measured
+    saving_s: float | None = None
     # the configuration that Inductor chose in this program, if it differs from the RUN's; else empty. The kernel's
     # saving then depends on Inductor's choice.
     own_config: Config = field(default_factory=dict)

@@ -444,7 +444,7 @@ QUERY_FORMATS = make_formats(
     json=_make_answer_format(write_answer_json),
     csv=_make_answer_format(write_answer_csv),
     screen="a table for the terminal",
-    record="a list of objects under `rows`",
+    record="JSON (a list of objects under `rows`)",
     of="a query",
 )
 

@@ -501,7 +501,7 @@ def _read_size_hints(decorator: ast.Call) -> dict[str, int] | None:
     if not isinstance(node, ast.Dict):
         return None
     hints: dict[str, int] = _read_table(node, "size hints")
-    return hints | {"x": 1} if _is_set(_read_item(decorator, "inductor_meta", _NO_X_DIM)) else hints
+    return hints | {"x": 1} if _is_set(_read_table_value(decorator, "inductor_meta", _NO_X_DIM)) else hints
 
 
 def _is_set(node: ast.expr | None) -> bool:
@@ -515,13 +515,13 @@ def _find_heuristic(function: ast.FunctionDef) -> ast.Call | None:
 
 
 def _read_signature(decorator: ast.Call) -> dict[str, str]:
-    node = _read_item(decorator, "triton_meta", "signature")
+    node = _read_table_value(decorator, "triton_meta", "signature")
     types = _read_table(node, "signature") if node is not None else {}
     return {str(name): str(kind) for name, kind in types.items()}
 
 
-def _read_item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
-    """Returns the value of a key in a table among the decorator's arguments; ``None`` if the decorator has none."""
+def _read_table_value(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
+    """Returns the value of a key in a table that is an argument of the decorator; ``None`` if either is missing."""
     meta = _read_argument(decorator, table)
     if isinstance(meta, ast.Dict):
         for key, value in zip(meta.keys, meta.values, strict=True):

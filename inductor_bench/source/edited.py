@@ -167,7 +167,7 @@ def read_edit(path: Path) -> KernelEdit:
     try:
         tree = parse(text)
     except InductorBenchError as error:
-        raise UsageError(f"{path}: {error.message}", "mend it, and check it again", "bad-edit") from None
+        raise UsageError(f"{path}: {error.message}", "correct it, and check it again", "bad-edit") from None
     facts = _read_literal(path, tree, _FACTS, dict)
     original = _read_literal(path, tree, _ORIGINAL, str)
     kernel, language = facts.get("kernel"), facts.get("language")

@@ -234,14 +234,14 @@ class _Comparing:
         found, known = survey.environment, self.comparison.environment
         if known.versions.torch and _name_process_folder(known) != _name_process_folder(found):
             raise UsageError(
-                f"{self._folder.path} was begun with {', '.join(filter(None, _name_process_folder(known)))}",
+                f"{self._folder.path} was started with {', '.join(filter(None, _name_process_folder(known)))}",
                 "choose another folder with -o, or measure again with --force",
                 "other-request",
             )
         if known.versions.torch and known.variables != found.variables:
             names = sorted(name for name, _ in known.variables.items() ^ found.variables.items())
             raise UsageError(
-                f"{self._folder.path} was begun with other values of {', '.join(names)}",
+                f"{self._folder.path} was started with other values of these variables: {', '.join(names)}",
                 "set them as before, choose another folder with -o, or measure again with --force",
                 "other-request",
             )

@@ -283,7 +283,7 @@ def _require_not_refused(edit: KernelEdit) -> None:
     if verdict is not None and verdict.verdict == REFUSED:
         words = f"{edit.path} was refused when it was checked: {verdict.words}"
         again = f"inductor-bench kernel {shlex.quote(str(edit.path))} --check"
-        raise UsageError(words, f"mend it; `{again}` judges it again", "refused-edit")
+        raise UsageError(words, f"correct the edit, then check it again: `{again}`", "refused-edit")
 
 
 def warn_of_unchecked_edits(edits: Iterable[KernelEdit]) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ class Document(NamedTuple):
 DOCUMENTS = (
     Document(
         "A summary",
-        "`summary` in what `--format json` prints: what the screen says. `--brief --format json` prints it alone.",
+        "the key `summary` in the output of `--format json`. It has what the screen says. `--brief --format json` "
+        "prints it alone.",
         Summary,
     ),
     Document("A run", "`record.json` in a RUN folder; `--format json` of `breakdown` and `report` prints it.", Run),

@@ -16,7 +16,7 @@ from inductor_bench.analysis import evidence_files
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.messages.job_requests import MachineFacts, ProfileModule, SurveyMachine
-from inductor_bench.messages.observed import Observation
+from inductor_bench.messages.observed import ModuleObservation
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import ObservedGraph, ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
@@ -57,7 +57,7 @@ class Pool:
 
 
 def test_inductors_refusal_of_cuda_graphs_counts_for_the_module(tmp_path: Path) -> None:
-    asked = Observation(str(tmp_path / "a.py"), "stem", 1, cuda_graphs=True)
+    asked = ModuleObservation(str(tmp_path / "a.py"), "stem", 1, cuda_graphs=True)
     modules = tuple(FoundModule(tmp_path / name, "", observations=(asked,)) for name in ("a.py", "b.py"))
     graphs = (ObservedGraph(str(tmp_path / "a.py"), cuda_graph_refusal="mutated inputs"), ObservedGraph("b.py"))
     refused, replayed = _leave_out_refused_graphs(modules, [ObservedSteps(1, "cuda", "done", graphs=graphs)])
@@ -72,8 +72,8 @@ def test_kernels_run_by_themselves_in_the_configs_of_the_program(tmp_path: Path)
     path = tmp_path / "module.py"
     configs = {"triton_poi_fused_0": {"XBLOCK": 64, "num_warps": 1, "num_stages": 1}}
     seen = (
-        Observation(str(path), "stem", 1),  # a process in which no kernel ran
-        Observation(str(path), "stem", 2, calls=5, threads=3, switches={"matmul_tf32": True}, configs=configs),
+        ModuleObservation(str(path), "stem", 1),  # a process in which no kernel ran
+        ModuleObservation(str(path), "stem", 2, calls=5, threads=3, switches={"matmul_tf32": True}, configs=configs),
     )
     module = FoundModule(path, h200.text_of("programs/breaks/6.py"), observations=seen)
     Profiling(cast(WorkerPool, pool), folder, None, None).profile(module, ModuleLabel("forward", "forward")).keep()

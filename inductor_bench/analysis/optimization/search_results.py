@@ -49,12 +49,12 @@ def describe_result(found: Optimization) -> str:
         if alone is None:
             return f"{said}; {_expect(winner)}" if winner.expected else said
         got = _saving(alone, _expect(winner) or format_interval(alone))
-        said = f"{said}; in new processes that start with {those}: {_step(alone)} {got}"
+        said = f"{said}; in new processes that start with {those}: {_format_step_change(alone)} {got}"
         differ = f", and processes with equal settings differ by up to {format_exact_percent(alone.placebo)}"
         return said + differ * (alone.placebo > DIFFERING)
     got = _saving(alone, _expect(winner) or format_interval(alone))
     said = f"{format_whole_step(alone)} if you run the program with {those} {got}"
-    return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain, format_interval(gain))}"
+    return f"{said}; its proof, {where}: {_format_step_change(gain)} {_saving(gain, format_interval(gain))}"
 
 
 def _expect(winner: OptimizedProgram) -> str:
@@ -90,10 +90,11 @@ def _saving(gain: MeasuredGain, spread: str) -> str:
 
 def format_whole_step(gain: MeasuredGain) -> str:
     """The step before and after."""
-    return f"{_step(gain)} a step"
+    return f"{_format_step_change(gain)} a step"
 
 
-def _step(gain: MeasuredGain) -> str:
+def _format_step_change(gain: MeasuredGain) -> str:
+    """Formats the step's time before and after: ``10.0 ms → 8.0 ms``."""
     return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)}"
 
 

@@ -33,7 +33,7 @@ from ...messages.observed import (
     PYTHON_ENDED,
     STEPS,
     VARIANTS,
-    Observation,
+    ModuleObservation,
     read_request,
 )
 from ...records.code import Complaint, Launch
@@ -355,12 +355,12 @@ def _write(path: Path, text: str) -> None:
         traceback.print_exc()
 
 
-def _describe_process(path: str, stem: Path) -> Observation:
+def _describe_process(path: str, stem: Path) -> ModuleObservation:
     """What this process knows of a module before the module's first call."""
     import torch
 
     switches = read_precision_switches()
-    return Observation(
+    return ModuleObservation(
         path=path,
         stem=str(stem),
         pid=os.getpid(),

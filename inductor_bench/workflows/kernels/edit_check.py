@@ -111,10 +111,10 @@ EXACT = 1000
 """The first number, in the worker that judges, of a kernel that computes in float64."""
 
 HINTS = {
-    "no-compile": "mend what the compiler names, and check it again",
+    "no-compile": "correct what the compiler names, and check it again",
     "crashed": "it reads or writes outside of its memory, or traps: look at its bounds",
     "hung": f"it had {CASE_S:.0f} s: look for a loop without an end, or give more time with --timeout SECONDS",
-    "raised": "mend it, and check it again",
+    "raised": "correct it, and check it again",
     "not-written": "write every element of each result, for each size",
     "stale": "write every element of each result in each call, for any content of the buffer",
     "outside": "look at the bounds of its stores, and at its masks",

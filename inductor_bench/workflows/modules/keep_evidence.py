@@ -93,7 +93,7 @@ def keep_captured(
     slugs = {path: label.slug for module, label in modules for path in module.real_paths}
     scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
     files = UserFiles([Path.cwd(), *(Path(script).resolve().parent for script in scripts)])
-    names = _trace_names(captured.steps)
+    names = _name_traces(captured.steps)
     processes = [keep_steps(*one, slugs, files, folder, kept) for one in zip(captured.steps, names, strict=True)]
     touched = next((place for place, one in enumerate(captured.steps) if one.pid in captured.touches), None)
     if touched is not None:
@@ -137,7 +137,7 @@ def add_profile(module: ModuleEvidence, profiled: ProfiledModule, folder: RunFol
     return replace(module, measurement=Method(profiled.method, profiled.reason), outputs=Outputs(trace, log))
 
 
-def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
+def _name_traces(observations: Sequence[ObservedSteps]) -> list[str]:
     """Returns a name for the trace of each process: from its rank, and also from its id if the ranks are not unique."""
     names: list[str] = []
     for one in observations:

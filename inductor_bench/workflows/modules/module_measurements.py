@@ -25,7 +25,7 @@ from ...launch.worker import (
     count_timing_workers,
 )
 from ...messages.job_requests import MachineFacts, ProfileModule, SurveyMachine, WantedValues
-from ...messages.observed import Observation
+from ...messages.observed import ModuleObservation
 from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
 from ...records.request import BreakdownRequest
@@ -277,7 +277,7 @@ class Profiling:
         )
         return ProfiledModule("trace", reason, path, None, failure)
 
-    def _from_live(self, label: ModuleLabel, seen: Observation) -> ProfiledModule:
+    def _from_live(self, label: ModuleLabel, seen: ModuleObservation) -> ProfiledModule:
         stem, found = Path(seen.stem), decode(Details, seen.live)
         values = stem.with_suffix(".values")
         if found.recorded and values.is_dir():  # else it was moved before, when the program was about to end

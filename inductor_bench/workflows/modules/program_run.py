@@ -25,7 +25,7 @@ from ...launch.process import (
     run_process,
 )
 from ...launch.worker import default_python
-from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
+from ...messages.observed import COMPILE_CACHE, UNCOMPILED, ModuleObservation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
 from ...records.evidence import ObservedSteps, ObservedTouches
@@ -73,7 +73,7 @@ class FoundModule:
     path: Path
     text: str
     code: CapturedCode | None = None
-    observations: tuple[Observation, ...] = ()
+    observations: tuple[ModuleObservation, ...] = ()
     twins: tuple[str, ...] = ()
 
     @property
@@ -87,7 +87,7 @@ class FoundModule:
         return sum(one or 0 for one in counted) if counted and None not in counted else None
 
     @property
-    def live(self) -> Observation | None:
+    def live(self) -> ModuleObservation | None:
         """The observation that holds a live profile, if there is one."""
         return next((seen for seen in self.observations if seen.live is not None), None)
 
@@ -142,13 +142,13 @@ def labelled(modules: Sequence[FoundModule]) -> tuple[tuple[FoundModule, ModuleL
     return tuple(zip(modules, label_modules([(module.text, module.code) for module in modules]), strict=True))
 
 
-def read_observations(folder: Path) -> dict[str, list[Observation]]:
+def read_observations(folder: Path) -> dict[str, list[ModuleObservation]]:
     """The observations of modules by the real paths of the modules."""
-    found: dict[str, list[Observation]] = {}
+    found: dict[str, list[ModuleObservation]] = {}
     for file in sorted(folder.glob("*-*.json"), key=_order):
         if file.name.endswith(".trace.json"):
             continue
-        seen = codec.decode(Observation, read_json(file))
+        seen = codec.decode(ModuleObservation, read_json(file))
         found.setdefault(os.path.realpath(seen.path), []).append(seen)
     return found
 
@@ -475,7 +475,7 @@ def _leave_out_unloaded(structured: StructuredTrace, loaded: Set[str], folder: P
 
 
 def _join_modules(
-    printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[Observation]]
+    printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[ModuleObservation]]
 ) -> tuple[FoundModule, ...]:
     codes = {os.path.realpath(code.path): code for code in structured.codes}
     texts: dict[str, str] = {}

@@ -240,7 +240,7 @@ def test_other_variables_are_another_comparison(monkeypatch: pytest.MonkeyPatch,
     compare()
     other = replace(mode_rows.ENVIRONMENT, variables={"OMP_NUM_THREADS": "2"})
     monkeypatch.setattr(modes, "take_survey", lambda *_, **__: Survey(other))
-    with pytest.raises(UsageError, match="was begun with other values of OMP_NUM_THREADS"):
+    with pytest.raises(UsageError, match="was started with other values of these variables: OMP_NUM_THREADS"):
         compare(rounds=3)
 
 
