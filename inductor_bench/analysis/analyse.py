@@ -404,10 +404,10 @@ def _find_steps_of_modules(
     shares = files.once("shares", inputs, lambda: compute_shares_in_step(evidence, files, run.peaks, step.eager))
     time_s, parts, uses = step.program.step_time_s, step.program.parts, step.leading.kernels
     divided = step.leading.divided
-    lines = {one.slug: divided.list_call_lines(one.slug) if divided else () for one in evidence.modules}
+    lines = divided.list_call_lines() if divided is not None else {}
     return {
-        slug: ModuleInStep(slug, time_s, parts, uses, shares.get(slug, {}), called_at)
-        for slug, called_at in lines.items()
+        slug: ModuleInStep(slug, time_s, parts, uses, shares.get(slug, {}), lines.get(slug, ()))
+        for slug in (module.slug for module in evidence.modules)
     }
 
 

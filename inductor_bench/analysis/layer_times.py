@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -226,11 +226,14 @@ class DividedSteps:
         """Returns the line of the program that makes a call; ``None`` if it is unknown."""
         return self.call_lines[number] if 0 <= number < len(self.call_lines) else None
 
-    def list_call_lines(self, slug: str) -> tuple[SourceLine, ...]:
-        """Returns the lines that call a module's graphs, those with most calls first."""
-        graphs = {number for number, name in self.steps.names.items() if name.slug == slug}
-        calls = enumerate(self.steps.calls)
-        return rank_lines(self.find_call_line(number) for number, call in calls if call.graph in graphs)
+    def list_call_lines(self) -> dict[str, tuple[SourceLine, ...]]:
+        """Returns by the slug of each module the lines that call its graphs, those with most calls first."""
+        lines: dict[str, list[SourceLine | None]] = defaultdict(list)
+        for number, call in enumerate(self.steps.calls):
+            name = self.steps.names.get(call.graph)
+            if name is not None and name.slug is not None:
+                lines[name.slug].append(self.find_call_line(number))
+        return {slug: rank_lines(found) for slug, found in lines.items()}
 
 
 def sum_times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> StepLayers:
@@ -459,8 +462,5 @@ def pair_backwards(labels: Mapping[int, str], backwards: Iterable[int]) -> dict[
 
 def rank_lines(lines: Iterable[SourceLine | None]) -> tuple[SourceLine, ...]:
     """Returns the known lines of a graph's calls, those with most calls first."""
-    counts: dict[SourceLine, int] = defaultdict(int)
-    for line in lines:
-        if line is not None:
-            counts[line] += 1
+    counts = Counter(line for line in lines if line is not None)
     return tuple(sorted(counts, key=lambda one: (-counts[one], one.file, one.line)))

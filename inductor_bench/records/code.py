@@ -12,7 +12,7 @@ from .base import AnyFloat, Category, FileName
 FIRST_LINE = re.compile(r"(?:async )?def |@")
 """Matches the first line of a function, which is not a line in it."""
 
-RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})")
+RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
 """Matches Dynamo's name for the rest of a function after a graph break."""
 
 # The contents of a compiled module's text: its kernels, and its calls in execution order.

@@ -533,7 +533,7 @@ class SearchRounds:
         names = {(full,), (ORIGINAL,)}
         is_cold = names <= {trial.slugs for trial in timed if trial.cold}
         compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
-        changes = self._changes_compilation(name_variant(kept))
+        changes = self._changes_compilation(full)
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = max(0.0, longer_s / saved_s) if longer_s is not None and changes and saved_s > 0 else None
