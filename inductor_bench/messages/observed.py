@@ -423,6 +423,7 @@ class VariantSample:
     variant: int  # its number
     time_s: float  # on the device's clock if there is one
     place: int  # its place among all steps from the first timed one on
+    kind: int = 0  # equal for steps that called the same graphs with the same shapes
 
 
 @dataclass(frozen=True)

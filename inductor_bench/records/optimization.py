@@ -140,6 +140,8 @@ class TrialVariant:
     slug: str  # its name: ``original``, ``placebo``, the name of a row, or the names of several rows joined by ``+``
     times_s: tuple[StepTime, ...] = ()  # the timed steps, in order
     places: tuple[int, ...] = ()  # the number of each timed step among all steps of the process
+    # the kind of each timed step, by the graphs that it called and their shapes; only one number if all are of one kind
+    kinds: tuple[int, ...] = ()
     compile_time_s: float = 0.0  # seconds that the compilation of its graphs took
     peak_memory_bytes: int | None = None  # the largest number of bytes that torch allocated in its steps
     refused: tuple[str, ...] = ()  # the settings that had no effect, each with its reason

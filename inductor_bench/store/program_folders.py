@@ -172,5 +172,5 @@ def load_search(run: Path) -> Optimization | None:
 
 def summarise_trial(trial: Trial) -> Trial:
     """A trial without the times of single steps, which its own file has."""
-    variants = tuple(replace(one, times_s=(), places=()) for one in trial.variants)
+    variants = tuple(replace(one, times_s=(), places=(), kinds=()) for one in trial.variants)
     return replace(trial, variants=variants, digests=())

@@ -101,6 +101,25 @@ def test_a_saving_is_proven_although_the_host_is_slower_in_some_processes(share:
     assert told and all("the original's step took" in note for note in told)
 
 
+KINDS = (1.0, 2.0, 6.0)
+"""The times of three sizes of requests, as multiples of the shortest."""
+
+
+@pytest.mark.parametrize(("kinds", "true"), [(KINDS, 0.3 / 9), (KINDS[::-1], 0.3 * 6 / 9)])
+def test_a_saving_of_one_kind_of_step_counts_with_the_time_of_this_kind(kinds: Sequence[float], true: float) -> None:
+    search = searched(DrawnProgram(1, {"a": 0.3}, kinds=kinds, start_s=5.0, most=400), [menu_row("a")])
+    assert search.winner is not None
+    assert search.winner.gain.low <= true <= search.winner.gain.high
+    assert search.winner.gain.share == pytest.approx(true, rel=0.15)
+    assert any("33% take" in note for note in search.notes)
+
+
+def test_steps_of_several_kinds_prove_nothing_where_there_is_nothing() -> None:
+    rows = [menu_row(name) for name in "abcdef"]
+    programs = (DrawnProgram(seed, kinds=KINDS, start_s=5.0) for seed in range(20))
+    assert not any(searched(program, rows, 1200.0).winner for program in programs)
+
+
 def test_what_compiles_for_long_has_a_process_of_its_own() -> None:
     rows = [*ROWS[:3], *(menu_row(name) for name in ("max_autotune_gemm", "coordinate_descent_tuning"))]
     program = DrawnProgram(0)

@@ -49,6 +49,7 @@ class DrawnProgram:
     is slower by the logarithm ``slower``. A variant compiles for ``compile_s``, and for the share ``cached`` of that if
     it was compiled ahead; ``dies_ahead`` end the processes that compile them ahead. A process takes ``seconds``. With
     ``start_s`` it takes these, its compilations, ``check_s`` for each variant and its steps; all share a cache then.
+    Steps are of ``kinds`` in any order, each that many times as long; variants save only in the first kind.
     """
 
     seed: int = 0
@@ -78,6 +79,7 @@ class DrawnProgram:
     dies_ahead: Sequence[str] = ()
     start_s: float = 0.0
     check_s: float = 0.0
+    kinds: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -105,17 +107,21 @@ class DrawnProgram:
             offsets = {name: log + 0.18 * (not self.savings.get(name)) for name, log in offsets.items()}
         times: dict[str, list[float]] = {name: [] for name in names}
         places: dict[str, list[int]] = {name: [] for name in names}
+        kinds: dict[str, list[int]] = {name: [] for name in names}
         together = 0.0
         for place, name in enumerate(self._order(names, count)):
             share = place / (count * len(names))
             if place % self.held == 0:
                 together = self.random.gauss(0.0, self.shared)
             long = 1.5 if self.random.random() < self.outliers else 1.0
-            noise = self.random.gauss(offsets[name] + self.drift * share, self.scatter) + together
-            times[name].append(level * math.exp(noise) * long)
+            kind = self.random.randrange(len(self.kinds)) if self.kinds else 0
+            offset = offsets[name] if kind == 0 else 0.0
+            noise = self.random.gauss(offset + self.drift * share, self.scatter) + together
+            times[name].append(level * math.exp(noise) * long * (self.kinds[kind] if self.kinds else 1.0))
+            kinds[name].append(kind)
             places[name].append(place + place // self.held)
         shared, self.compiled = self.compiled, set() if plan.cold else self.compiled
-        variants = tuple(self._variant(name, times[name], places[name]) for name in names)
+        variants = tuple(self._variant(name, times[name], places[name], kinds[name]) for name in names)
         digests = self._digests(plan) if plan.losses and self.is_compared else ()
         took_s = self.seconds
         if self.start_s:
@@ -164,7 +170,7 @@ class DrawnProgram:
             order += [name for name in turn for _ in range(self.held)]
         return order
 
-    def _variant(self, name: str, times: Sequence[float], places: Sequence[int]) -> TrialVariant:
+    def _variant(self, name: str, times: Sequence[float], places: Sequence[int], kinds: Sequence[int]) -> TrialVariant:
         rows = name.split("+")
         failure = next((self.failures[row] for row in rows if row in self.failures), "")
         checks = (
@@ -174,7 +180,8 @@ class DrawnProgram:
         if failure:
             return TrialVariant(name, failure=failure)
         compile_s = self.compile_s * (self.cached if name in self.compiled else 1.0)
-        return TrialVariant(name, tuple(times), tuple(places), compile_s, memory, checks=checks)
+        kinds = kinds if self.kinds else kinds[:1]
+        return TrialVariant(name, tuple(times), tuple(places), tuple(kinds), compile_s, memory, checks=checks)
 
     def _digests(self, plan: TrialPlan) -> tuple[StepDigest, ...]:
         rows = {row for slug in plan.slugs for row in slug.split("+")}

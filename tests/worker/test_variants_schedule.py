@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+import torch
 
 from inductor_bench.messages.observed import ORIGINAL
 from inductor_bench.worker.capture.variants.trial import (
@@ -15,6 +16,7 @@ from inductor_bench.worker.capture.variants.trial import (
     order_of,
     schedule_of,
 )
+from inductor_bench.worker.capture.variants.turns import InputShapes
 
 
 @pytest.mark.parametrize("variants", [1, 2, 3, 7])
@@ -60,3 +62,11 @@ def test_without_variants_the_original_is_warmed_up_only() -> None:
 @pytest.mark.parametrize(("step_s", "samples"), [(1.0, 10), (0.1, 30), (0.001, 100), (0.0, 100)])
 def test_the_number_of_timed_steps_follows_from_their_time_within_limits(step_s: float, samples: int) -> None:
     assert count_samples(step_s, 3.0, 10, 100) == samples
+
+
+def test_a_call_has_the_number_of_its_shapes_whether_these_are_static_or_dynamic() -> None:
+    weight, short, long = torch.ones(2, 2), torch.ones(3, 2), torch.ones(5, 2)
+    static, dynamic = InputShapes([weight, short]), InputShapes([7, weight, short])  # 7 stands for a symbol
+    assert static.number([weight, short]) == dynamic.number([3, weight, short])
+    assert dynamic.number([5, weight, long]) == InputShapes([weight, long]).number([weight, long])
+    assert dynamic.number([3, weight, short]) != dynamic.number([5, weight, long])

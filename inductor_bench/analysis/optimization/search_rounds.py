@@ -46,6 +46,7 @@ from .judging import (
     predict_saving,
 )
 from .row_verdicts import compute_proven_share, find_fault, is_faster
+from .step_mix import StepMix, find_mix
 from .trial_plans import (
     CompileAhead,
     TrialCandidate,
@@ -144,6 +145,7 @@ class SearchRounds:
         self._looks: Counter[str] = Counter()  # at the proof of each row
         self._alone: set[str] = set()  # rows whose ranking is the first process of their proof
         self.trials: list[Trial] = []
+        self._mix: StepMix | None = None  # the kinds of steps, if there are several
         self.winner: OptimizedProgram | None = None
         self.notes: list[str] = []
         self._combined: Combined | None = None  # what the whole runs run
@@ -205,8 +207,7 @@ class SearchRounds:
             for lane, group in enumerate(groups)
         )
         trials = yield plans
-        self._note_round(trials)
-        return trials
+        return self._note_round(trials)
 
     def _compile_ahead(self, groups: Sequence[Sequence[TrialCandidate]]) -> Questions:
         """Asks for processes that compile what no process has compiled, if there is time and reason for them."""
@@ -214,11 +215,18 @@ class SearchRounds:
             trials = yield plans
             self._note_round(trials)
 
-    def _note_round(self, trials: Sequence[Trial]) -> None:
-        self.trials += trials
+    def _note_round(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """Notes what processes measured. Returns it; rounds stand for the steps if these are of several kinds."""
         self._ahead.note_compile_times(trials)
         self._rounds_s.append(compute_round_time_s(trials))
+        if self._mix is None and (mix := find_mix(trials)) is not None:
+            self._mix = mix
+            self.trials = list(map(mix.even_out, self.trials))
+            self.notes.append(mix.describe())
+        trials = trials if self._mix is None else list(map(self._mix.even_out, trials))
+        self.trials += trials
         self._step_s = compute_original_step_s(self.trials) or self._step_s
+        return trials
 
     def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,9 @@ from ...store import codec
 from .boundaries import Boundaries, CalledGraphs
 from .schedule import QUIET_STEPS, StepPlan, make_coordinator
 from .step_recording import StepClock
+
+RECENT_STEPS = 8
+"""The number of steps whose mean says how many are timed."""
 
 Found = TypeVar("Found", ComparedSteps, TriedVariants)
 
@@ -41,7 +46,13 @@ class AlternatingSteps(ABC, Generic[Found]):
         self._clock, self._coordinator = StepClock(), make_coordinator(os.environ, folder)
         self._plan: StepPlan | None = None
         self._quiet = -1
-        self._last_s = self._step_s = 0.0
+        self._last_s = 0.0
+        self._steps_s: deque[float] = deque(maxlen=RECENT_STEPS)  # since the program compiled last
+
+    @property
+    def _step_s(self) -> float:
+        """The mean of the last steps, which may be of several kinds."""
+        return statistics.fmean(self._steps_s)
 
     @property
     @abstractmethod
@@ -109,7 +120,10 @@ class AlternatingSteps(ABC, Generic[Found]):
             return
         noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or other_profiler, False, False
         self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
-        self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
+        if noisy:
+            self._steps_s.clear()
+        self._steps_s.append(arrived_s - self._last_s)
+        self._last_s = arrived_s
         if self._plan is None:
             self._settle(number, noisy)
         elif self._is_void(noisy) or (not self._coordinator.decides and self._coordinator.read() != self._plan):

@@ -424,6 +424,7 @@ def _make_variant(
     """Makes one variant: the times of the leading process, and failures that any process reports."""
     numbers = {number} if plan.alternates else {0, 1}
     samples = [one for one in leading.samples if one.variant in numbers] if leading else []
+    kinds = tuple(one.kind for one in samples)
     states = [state for one in tried for state in one.variants if state.variant in numbers]
     checks = [check for one in tried for check in one.checks if check.variant in numbers]
     failed = failure or next((state.failure for state in states if state.failure), "")
@@ -431,6 +432,7 @@ def _make_variant(
         slug=slug,
         times_s=() if failed else tuple(one.time_s for one in samples),
         places=() if failed else tuple(one.place for one in samples),
+        kinds=() if failed else kinds[:1] if len(set(kinds)) == 1 else kinds,
         compile_time_s=max((state.compile_s for state in states), default=0.0),
         peak_memory_bytes=_find_largest(states),
         refused=tuple(dict.fromkeys(said for state in states for said in state.refused)),

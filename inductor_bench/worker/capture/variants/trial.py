@@ -99,6 +99,7 @@ class TrialStep:
     place: int
     begin: Moment
     end: Moment
+    kind: int
 
 
 class VariantTrial(AlternatingSteps[TriedVariants]):
@@ -145,6 +146,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         return StepPlan(begin, count_samples(self._step_s, request.timed_s, request.least, request.most))
 
     def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
+        kind = self._turns.take_kind()
         if not self.found.collectives:
             self._note_collectives(place)
         if place == 0:
@@ -152,7 +154,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
             return
         if not self._schedule:
             self._make_schedule()
-        self._end_step(place - 1, number, arrived_s, noisy=noisy)
+        self._end_step(place - 1, number, arrived_s, kind, noisy=noisy)
         if place > len(self._schedule):
             self._note_collectives(place)
             self._complete(DONE)
@@ -206,14 +208,14 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
             self._reset_memory()
         self._begun = turn, self._clock.read(number, time.perf_counter())
 
-    def _end_step(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
+    def _end_step(self, place: int, number: int, arrived_s: float, kind: int, *, noisy: bool) -> None:
         begun, self._begun = self._begun, None
         if begun is None:
             return
         turn, begin = begun
         failed = self._turns.settings[turn.variant].failure
         if turn.is_timed and not noisy and not failed and number == begin.number + 1:
-            self._timed.append(TrialStep(turn.variant, place, begin, self._clock.read(number, arrived_s)))
+            self._timed.append(TrialStep(turn.variant, place, begin, self._clock.read(number, arrived_s), kind))
         if time.perf_counter() - self._saved_s > SAVE_S:
             self._collect()
             self._write(self.found.state)
@@ -223,7 +225,8 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         passed = [one for one in self._timed if has_passed([one.end])]
         self._timed = self._timed[len(passed) :]
         for one in passed:
-            self._done.append(VariantSample(one.variant, compute_times([one.begin, one.end]).steps_s[0], one.place))
+            time_s = compute_times([one.begin, one.end]).steps_s[0]
+            self._done.append(VariantSample(one.variant, time_s, one.place, one.kind))
 
     def _read_memory(self, settings: VariantSettings) -> None:
         if find_device(self._clock.device).runs_on_host:

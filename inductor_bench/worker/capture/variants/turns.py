@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +35,38 @@ original would be slower than the same graph called through one more function.
 """
 
 
+KINDS = 1 << 32
+"""The number of different kinds of steps that can be told apart."""
+
+REMEMBERED_SHAPES = 4096
+"""The largest number of shapes of one graph whose numbers are kept."""
+
+
 def _undo_nothing() -> None:
     """Undoes nothing."""
+
+
+class InputShapes:
+    """Numbers the shapes of a graph's inputs. A graph with dynamic shapes gets their sizes as inputs.
+
+    Args:
+        inputs: the inputs with which it is compiled.
+    """
+
+    def __init__(self, inputs: Sequence[Any] = ()) -> None:
+        self._sizes = tuple(place for place, one in enumerate(inputs) if not hasattr(one, "shape"))
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def number(self, arguments: Sequence[Any]) -> int:
+        """Returns a number for the shapes of a call, the same one in each process. Runs at each call."""
+        sizes = tuple([arguments[place] for place in self._sizes]) if self._sizes else ()
+        known = self._numbers.get(sizes)
+        if known is None:
+            shapes = [tuple(one.shape) for one in arguments if hasattr(one, "shape")]
+            known = zlib.crc32(repr(shapes).encode())
+            if len(self._numbers) < REMEMBERED_SHAPES:
+                self._numbers[sizes] = known
+        return known
 
 
 @dataclass
@@ -52,6 +83,7 @@ class VariantGraph:
     calls_collectives: bool = False
     coarsest_eps: float = 0.0  # the distance of 1 to the next number in the coarsest type inside; 0 if unknown
     is_eager: bool = False  # whether the original is not compiled
+    shapes: InputShapes = field(default_factory=InputShapes)
     state: tuple[Any, ...] = ()  # tensors that the graph has beside its inputs
     is_checked: bool = False
 
@@ -73,6 +105,8 @@ class Turns:
         """The number of the active variant."""
         self.watches = False
         """Whether something has to be done before the next call of a graph."""
+        self.kind = 0
+        """The sum of the numbers of the shapes of all calls since the last step: equal for steps of one kind."""
         self.note_call: NoteCall | None = None
         """Is called before each call of a graph, while the pattern of calls delimits the steps."""
         self.check: Check | None = None
@@ -174,6 +208,11 @@ class Turns:
             self._waits_for_functions = False
             owns.apply()
 
+    def take_kind(self) -> int:
+        """The kind of the step that ends: which graphs it called, and with which shapes."""
+        kind, self.kind = self.kind % KINDS, 0
+        return kind
+
     def failed(self, number: int) -> bool:
         """Whether a variant was given up."""
         return bool(self.settings[number].failure)
@@ -244,7 +283,8 @@ class Turns:
             made = self._compile_held(original, backend, module, inputs, **keywords)
             number = self._numbers.setdefault(what, len(self._numbers))
             self.watches = True
-            return self._dispatcher(VariantGraph(number, name, made, [made] * len(self.settings)))
+            shapes = InputShapes(inputs)
+            return self._dispatcher(VariantGraph(number, name, made, [made] * len(self.settings), shapes=shapes))
         wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
         from ..output_comparison import find_coarsest_eps  # which imports torch
@@ -264,6 +304,7 @@ class Turns:
             uses_cuda_graphs=bool(options.get("triton.cudagraphs", upstream.option("triton.cudagraphs"))),
             calls_collectives=collectives,
             coarsest_eps=eps,
+            shapes=InputShapes(inputs),
         )
         self._graphs.append(graph)
         for settings in wanted:
@@ -403,11 +444,12 @@ class Turns:
     # The calls
 
     def _dispatcher(self, graph: VariantGraph) -> Callable[..., Any]:
-        callables = graph.callables
+        callables, number = graph.callables, graph.shapes.number
 
         def dispatch(*arguments: Any) -> Any:
             if self.watches:
                 self._note_and_check(graph, arguments)
+            self.kind += number(arguments)
             return callables[self.variant](*arguments)
 
         dispatch.__code__ = dispatch.__code__.replace(co_stacksize=ROOM)
