@@ -236,7 +236,8 @@ class SearchRounds:
     @property
     def _least(self) -> int:
         """The least number of timed steps of each variant in a process."""
-        return LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
+        kinds = len(self._mix.groups) if self._mix is not None else 1
+        return kinds * (LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2)
 
     def _timed_s(self, usual_s: float) -> float:
         """Scales the usual seconds of timed steps of each variant to the time of this search."""
