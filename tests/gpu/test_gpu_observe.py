@@ -1,4 +1,4 @@
-"""A block of a process on a GPU, which keeps its memory there while its graphs run by themselves."""
+"""Blocks, trainings of libraries and tests on a GPU, which keep their memory there while their graphs run alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import breakdown_runs as runs
 import pytest
 from conftest import ROOT
 
@@ -37,21 +38,56 @@ print("ENDED", run.step_time_s, run.kernels["*"].time_s, run.is_measured)
 """
 
 
-def observed(folder: Path, device: str) -> str:
-    """Runs the program in a folder, and returns what it printed."""
-    (folder / "train.py").write_text(PROGRAM)
+TESTS = """
+import torch
+
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU()).cuda())
+inputs = torch.randn(4096, 256, device="cuda")
+
+
+def test_step(inductor_bench):
+    run = inductor_bench.step(lambda: model(inputs).sum().backward())
+    assert 0 < run.kernels["triton_*"].time_s < run.step_time_s < 0.1
+    assert inductor_bench.compare(run.folder, run).verdict != "slower"
+"""
+
+
+def python(folder: Path, *words: str) -> str:
+    """Runs Python in a folder, and returns what it printed."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    words = [sys.executable, "train.py", device]
+    variables |= {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ended = subprocess.run(
-        words, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=900
+        [sys.executable, *words], cwd=folder, env=variables, capture_output=True, text=True, timeout=600
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 
 def test_a_block_has_its_triton_kernels_in_the_step(tmp_path: Path) -> None:
-    assert "ENDED" in observed(tmp_path, "cuda")
-    run = RunFolder(tmp_path / "run").load()
+    (tmp_path / "train.py").write_text(PROGRAM)
+    assert "ENDED" in python(tmp_path, "train.py", "cuda")
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("library", ["transformers", "lightning", "accelerate"])
+def test_a_training_with_a_library_has_the_step_of_its_own_clock(library: str, tmp_path: Path) -> None:
+    pytest.importorskip(library)
+    printed = python(tmp_path, str(runs.PROGRAMS / "measured_trainings.py"), library, "cuda")
+    (line,) = [line.split() for line in printed.splitlines() if line.startswith("ENDED")]
+    assert line[1] == "True" and float(line[2]) == pytest.approx(float(line[3]), rel=0.1)
+    check(tmp_path)
+
+
+def test_a_test_that_uses_the_fixture_measures_on_the_device(tmp_path: Path) -> None:
+    (tmp_path / "test_step.py").write_text(TESTS)
+    plugin = ["-p", "inductor_bench.integrations.pytest_plugin", "-p", "no:cacheprovider"]
+    assert "1 passed" in python(tmp_path, "-m", "pytest", "-q", *plugin, "test_step.py")
+
+
+def check(folder: Path) -> None:
+    """Checks that a RUN has its kernels in the step, and that the step has the sum of its parts."""
+    run = RunFolder(folder / "run").load()
     assert run.failures == () and run.program is not None and run.program.busy_time_s
     kernels = [kernel for module in run.modules for kernel in module.kernels if kernel.name.startswith("triton_")]
     assert kernels and all(kernel.step_time_s for kernel in kernels)
