@@ -112,6 +112,10 @@ def test_a_saving_of_one_kind_of_step_counts_with_the_time_of_this_kind(kinds: S
     assert search.winner.gain.low <= true <= search.winner.gain.high
     assert search.winner.gain.share == pytest.approx(true, rel=0.15)
     assert any("33% take" in note for note in search.notes)
+    (said,) = [note for note in search.notes if note.startswith("by kind of step")]
+    by_kind = [float(one) for one in re.findall(r"([-\d.]+)% of the steps", said)]
+    assert by_kind.pop(sorted(kinds).index(kinds[0])) == pytest.approx(30, abs=1)
+    assert len(by_kind) == 2 and max(map(abs, by_kind)) < 1
 
 
 def test_steps_of_several_kinds_prove_nothing_where_there_is_nothing() -> None:

@@ -119,6 +119,8 @@ class OptimizationSearch(SearchRounds):
             yield from self._plans()
         except TimeIsOver:
             self.stop()
+        if self._mix is not None and self.winner is not None:
+            self.notes += self._mix.describe_savings(self._measured, name_variant(self.winner.slugs))
         if self._ahead.obstacle and not any(trial.purpose == WARMING for trial in self.trials):
             said = "settings were compiled one after the other, and not ahead in several processes"
             self.notes.append(f"{said}: {self._ahead.obstacle}")

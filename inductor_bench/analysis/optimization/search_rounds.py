@@ -146,6 +146,7 @@ class SearchRounds:
         self._alone: set[str] = set()  # rows whose ranking is the first process of their proof
         self.trials: list[Trial] = []
         self._mix: StepMix | None = None  # the kinds of steps, if there are several
+        self._measured: list[Trial] = []  # the trials with all of their steps, if these are of several kinds
         self.winner: OptimizedProgram | None = None
         self.notes: list[str] = []
         self._combined: Combined | None = None  # what the whole runs run
@@ -220,10 +221,12 @@ class SearchRounds:
         self._ahead.note_compile_times(trials)
         self._rounds_s.append(compute_round_time_s(trials))
         if self._mix is None and (mix := find_mix(trials)) is not None:
-            self._mix = mix
+            self._mix, self._measured = mix, list(self.trials)
             self.trials = list(map(mix.even_out, self.trials))
             self.notes.append(mix.describe())
-        trials = trials if self._mix is None else list(map(self._mix.even_out, trials))
+        if self._mix is not None:
+            self._measured += trials
+            trials = list(map(self._mix.even_out, trials))
         self.trials += trials
         self._step_s = compute_original_step_s(self.trials) or self._step_s
         return trials
