@@ -118,6 +118,7 @@ SMALL_IDLE = 0.01
 """Idle parts of one label that take less than this share of the step are merged, even if their lines differ."""
 
 _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
+_NO_PLACE = CallPlace()
 
 
 class GraphName(NamedTuple):
@@ -164,7 +165,7 @@ class _PartKey(NamedTuple):
     kind: str
     label: str
     graph: str | None = None
-    place: CallPlace = CallPlace()
+    place: CallPlace = _NO_PLACE
     refusal: str = ""
     writes_inputs: bool = False
 
@@ -286,7 +287,7 @@ def _has_only(words: Collection[str]) -> str:
 def _make_part_key(work: Work, steps: Steps) -> _PartKey:
     if work.kind == GRAPH and work.graph is not None:
         return _make_graph_key(work.graph, steps)
-    place = steps.places.get(work.op, CallPlace()) if work.kind in (EAGER, COPY) and work.op >= 0 else CallPlace()
+    place = steps.places.get(work.op, _NO_PLACE) if work.kind in (EAGER, COPY) and work.op >= 0 else _NO_PLACE
     return _PartKey(work.kind, work.label, None, place)
 
 
@@ -348,15 +349,17 @@ def _list_idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> li
     times: dict[tuple[str, CallPlace], float] = defaultdict(float)
     counts: Counter[tuple[str, CallPlace]] = Counter()
     for pause in pauses:
-        reasons = list(_divide_pause(steps, pause))
-        for key, time_s in reasons:
+        seen = set()
+        for key, time_s in _divide_pause(steps, pause):
             times[key] += time_s
-        counts.update({key for key, _ in reasons})
+            seen.add(key)
+        for key in seen:
+            counts[key] += 1
     whole = math.fsum(times.values())
     if not whole:
         times, counts, whole = (
-            defaultdict(float, {(QUEUED, CallPlace()): 1.0}),
-            Counter({(QUEUED, CallPlace()): 0}),
+            defaultdict(float, {(QUEUED, _NO_PLACE): 1.0}),
+            Counter({(QUEUED, _NO_PLACE): 0}),
             1.0,
         )
     return [
@@ -425,10 +428,10 @@ def _divide_pause(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallP
         launched = steps.works[pause.following].launch_end_s
         until = min(pause.end_s, max(pause.start_s, launched))
     for one in steps.timeline.between(pause.start_s, until):
-        place = steps.places.get(one.op, CallPlace()) if one.label in WITH_LINES else CallPlace()
+        place = steps.places.get(one.op, _NO_PLACE) if one.label in WITH_LINES else _NO_PLACE
         yield (one.label, place), one.end_s - one.start_s
     if until < pause.end_s:
-        yield (QUEUED, CallPlace()), pause.end_s - until
+        yield (QUEUED, _NO_PLACE), pause.end_s - until
 
 
 # What each kernel of a compiled module costs in one step of the program.

@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from itertools import repeat
@@ -506,6 +506,7 @@ class Classifier:
         self._kinds = kinds
         self._markers = markers
         self._kept: dict[Any, Any] = {}
+        self._lists: dict[tuple[Callable[[list[Any]], tuple[Any, ...]], bytes], tuple[Any, ...]] = {}
         self._known: dict[Any, EventFacts] = {}
 
     def __call__(self, event: Event) -> EventFacts:
@@ -565,14 +566,23 @@ class Classifier:
     def _tensor_arguments(self, arguments: EventArguments) -> TensorArguments | None:
         if not bytes(arguments.dims).startswith(b"["):
             return None
-        texts = (arguments.dims, arguments.strides, arguments.types, arguments.concrete)
+        sizes = (self._read(read_size_lists, text) for text in (arguments.dims, arguments.strides))
+        words = (self._read(_read_words, text) for text in (arguments.types, arguments.concrete))
         try:
-            dims, strides, types, concrete = map(_list, texts)
-            words = (tuple(map(printable, value or ())) for value in (types, concrete))
-            found = TensorArguments(read_size_lists(dims), read_size_lists(strides), *words)
-            return self._keep(found)  # type: ignore[no-any-return]
+            return self._keep(TensorArguments(*sizes, *words))  # type: ignore[no-any-return]
         except (ValueError, RecursionError):
             return None
+
+    def _read(self, read: Callable[[list[Any]], tuple[Any, ...]], text: Raw) -> tuple[Any, ...]:
+        """Reads the list in a text; equal texts are read once."""
+        key = read, bytes(text)
+        if key not in self._lists:
+            self._lists[key] = read(_list(text))
+        return self._lists[key]
+
+
+def _read_words(values: list[Any]) -> tuple[str, ...]:
+    return tuple(map(printable, values))
 
 
 def _list(text: Raw) -> list[Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..records.code import ModuleSource
@@ -147,7 +149,8 @@ class _Thread:
             if one.start_s > now:
                 yield HostActivity(now, one.start_s, PYTHON)
                 now = one.start_s
-            yield one._replace(start_s=now, end_s=min(one.end_s, end_s))
+            is_whole = one.start_s == now and one.end_s <= end_s
+            yield one if is_whole else HostActivity(now, min(one.end_s, end_s), one.label, one.op, one.graph)
             now = one.end_s
         if now < end_s:
             yield HostActivity(now, end_s, PYTHON)
@@ -158,7 +161,7 @@ class _HostSpans:
 
     def __init__(self, program: ProgramTrace, units: Owners, calls: Sequence[GraphCall], boundary: str) -> None:
         self._program, self._units, self._boundary = program, units, boundary
-        self._graphs = _list_graphs_within(program, calls)
+        self._eager_tops, self._graphs = units.eager_tops, _list_graphs_within(program, calls)
         self._called: dict[str, list[float]] = defaultdict(list)
         for one in program.runtime:
             self._called[one.thread].append(one.start_s)
@@ -189,21 +192,20 @@ class _HostSpans:
         op = self._program.trace.host_ops[index]
         end_s = op.start_s + op.duration_s
         graph = self._graphs.get(index, -1)
-        launches = self._launches(op.thread, op.start_s, end_s)
-        waits = op.name in _READS and launches
-        label = SYNCHRONISING if waits else self._label(index, op.name, graph >= 0, launches)
-        return _Span(op.start_s, end_s, label, self._units.eager_tops[index], waits, graph)
+        waits = op.name in _READS and self._launches(op.thread, op.start_s, end_s)
+        label = SYNCHRONISING if waits else self._label(index, op, graph >= 0)
+        return _Span(op.start_s, end_s, label, self._eager_tops[index], waits, graph)
 
-    def _label(self, index: int, name: str, has_graph: bool, launches: bool) -> str:
-        if name.startswith(_GUARDS):
+    def _label(self, index: int, op: HostOp, has_graph: bool) -> str:
+        label = _label_operator(op.name)
+        if label == GUARDS:
             return GUARDS
         if has_graph:
             return LAUNCHING
-        if name.startswith(NODE):
+        if label == BACKWARD:
             return BACKWARD
-        if not launches and "::" in name and not name.startswith("c10d") and not _COMPUTES_NOTHING.fullmatch(name):
+        if label == CPU_OPERATORS and not self._launches(op.thread, op.start_s, op.start_s + op.duration_s):
             return CPU_OPERATORS
-        op = self._program.trace.host_ops[index]
         top = self._units.tops[index]
         if self._units.in_call[index] >= 0 or self._units.optimizer_at(op.thread, op.start_s):
             return ""
@@ -213,6 +215,17 @@ class _HostSpans:
         """Whether a thread calls the device's runtime in a stretch of time."""
         called = self._called.get(thread, ())
         return bisect_left(called, start_s) < bisect_left(called, end_s)
+
+
+@lru_cache(maxsize=4096)
+def _label_operator(name: str) -> str:
+    """Returns what an operator or a range is by its name; that of a CPU's operator only if it launches nothing."""
+    if name.startswith(_GUARDS):
+        return GUARDS
+    if name.startswith(NODE):
+        return BACKWARD
+    computes = "::" in name and not name.startswith("c10d") and not _COMPUTES_NOTHING.fullmatch(name)
+    return CPU_OPERATORS if computes else ""
 
 
 def _list_graphs_within(program: ProgramTrace, calls: Sequence[GraphCall]) -> dict[int, int]:
@@ -245,26 +258,24 @@ def _flatten_spans(spans: Iterable[_Span]) -> Iterator[HostActivity]:
     """Returns the innermost label at each time. ``spans`` are sorted, an enclosing one first."""
     open_spans: list[_Span] = []
     now = float("-inf")
-
-    def until(time_s: float) -> Iterator[HostActivity]:
-        nonlocal now
-        if open_spans and time_s > now:
+    for span in itertools.chain(spans, [_Span(math.inf, math.inf, "")]):
+        while open_spans:
             top = open_spans[-1]
-            if top.label:
-                yield HostActivity(now, time_s, top.label, top.op, top.graph)
-        now = max(now, time_s)
-
-    for span in spans:
-        while open_spans and open_spans[-1].end_s <= span.start_s:
-            yield from until(open_spans[-1].end_s)
+            until = min(top.end_s, span.start_s)
+            if until > now:
+                if top.label:
+                    yield HostActivity(now, until, top.label, top.op, top.graph)
+                now = until
+            if top.end_s > span.start_s:
+                break
             open_spans.pop()
-        yield from until(span.start_s)
+        now = max(now, span.start_s)
         around = open_spans[-1] if open_spans else None
-        span = _clip_span(around, span) if around is not None else span._replace(label=span.label or span.alone)
+        if around is not None:
+            span = _clip_span(around, span)
+        elif not span.label and span.alone:
+            span = span._replace(label=span.alone)
         open_spans.append(span)
-    while open_spans:
-        yield from until(open_spans[-1].end_s)
-        open_spans.pop()
 
 
 def _clip_span(around: _Span, span: _Span) -> _Span:
