@@ -305,7 +305,7 @@ STEP_KEPT = "the figures of the step are from the first analysis, by inductor-be
 """The note of a program that another version analyses again, although its RUN did not keep the observed steps."""
 
 
-def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: bool = True) -> Run:
+def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool = False) -> Run:
     """Makes the record of a run from its evidence: the rows of modules and kernels, and the program's step.
 
     If the files of a module are missing or damaged, its row from an earlier analysis stays, and a failure is added. The
@@ -315,16 +315,17 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
         run: what the record holds as it was observed, and the results of an earlier analysis, if there was one.
         evidence: what was observed besides.
         files: the files of the evidence.
-        predicts: whether to simulate what changes would save. This takes as long as the rest of the analysis.
+        in_brief: whether only what the first screen shows is computed, and nothing of the modules, which have not run
+            by themselves yet: no layers, lines and kernels of the step, and no simulation of what changes would save.
     """
     failures = [failure for failure in run.failures if failure.stage != STAGE]
-    step = describe_program(evidence, files)
+    step = describe_program(evidence, files, in_brief=in_brief)
     if step is not None and _name_lost_profiles(run.program, step):
         failures.append(
             Failure(STAGE, "invalid", f"the step is kept as it was: {_name_lost_profiles(run.program, step)}")
         )
         step = None
-    steps = _find_steps_of_modules(run, evidence, files, step)
+    steps = {} if in_brief else _find_steps_of_modules(run, evidence, files, step)
     known = {module.slug: module for module in run.modules}
     rows = []
     for module in evidence.modules:
@@ -348,7 +349,7 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
         found = replace(found, capture=replace(run.capture, no_steps=why[0]))
     if step is None:
         return replace(found, modules=tuple(_keep_old_savings(row, known.get(row.slug)) for row in rows))
-    if not predicts or is_shared(found):
+    if in_brief or is_shared(found):
         return found
     return add_predictions(found, step.leading.queue, _fit_step(step, files))
 

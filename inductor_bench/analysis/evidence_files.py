@@ -174,11 +174,17 @@ class TracedSteps(NamedTuple):
 
     trace: ProgramTrace
     works: ProgramWorks | None  # None without a whole step
-    queue: ProfiledQueue | None  # None on a CPU, too
+    queue: ProfiledQueue | None  # None on a CPU, and in brief
 
 
 def read_traced_steps(
-    files: EvidenceFiles, place: str, markers: Markers, graphs: Mapping[int, KnownGraph], *, on_host: bool
+    files: EvidenceFiles,
+    place: str,
+    markers: Markers,
+    graphs: Mapping[int, KnownGraph],
+    *,
+    on_host: bool,
+    in_brief: bool = False,
 ) -> TracedSteps:
     """Reads a trace of the steps. The result of a trace of moderate size stays in memory for later analyses.
 
@@ -188,6 +194,7 @@ def read_traced_steps(
         markers: the names of the observer's ranges.
         graphs: what is known of each graph, by its number.
         on_host: whether the host computes the works.
+        in_brief: whether the queue is left out.
     """
     path, version = files.path(place), None
     with suppress(OSError):
@@ -199,10 +206,9 @@ def read_traced_steps(
 
     trace = once(f"trace {place}", version, lambda: read_program_trace(path, markers))
 
-    def read() -> TracedSteps:
-        found = find_works(trace, markers, graphs, on_host=on_host)
-        return TracedSteps(
-            trace, found, None if found is None or on_host else build_profiled_queue(trace, found, markers)
-        )
-
-    return once(f"steps of {place}", (version, graphs, on_host), read)
+    inputs = version, graphs, on_host
+    found = once(f"works of {place}", inputs, lambda: find_works(trace, markers, graphs, on_host=on_host))
+    if found is None or on_host or in_brief:
+        return TracedSteps(trace, found, None)
+    queue = once(f"queue of {place}", inputs, lambda: build_profiled_queue(trace, found, markers))
+    return TracedSteps(trace, found, queue)

@@ -205,7 +205,9 @@ def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGrap
     return KnownGraph(files.source(module.slug), launches)
 
 
-def describe_process(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> DescribedProcess:
+def describe_process(
+    observed: StepEvidence, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool
+) -> DescribedProcess:
     """The step of a process, with a ledger if its profile can be read."""
     seen = observed.steps
     level = find_level(seen.step_times_s, seen.steps_before_profile) if seen.step_times_s else Level(0, 0, 0.0)
@@ -221,7 +223,7 @@ def describe_process(observed: StepEvidence, evidence: Evidence, files: Evidence
     if observed.trace is None:
         return DescribedProcess(steps, observed)
     try:
-        return _add_ledger(steps, observed, observed.trace, evidence, files)
+        return _add_ledger(steps, observed, observed.trace, evidence, files, in_brief=in_brief)
     except InductorBenchError as error:
         return DescribedProcess(steps, observed, (_say_unusable(error.message),))
 
@@ -231,12 +233,12 @@ def _say_unusable(reason: str) -> str:
 
 
 def _add_ledger(
-    steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles
+    steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool
 ) -> DescribedProcess:
     on_host = find_device(observed.steps.device or "cpu").runs_on_host
     modules = _list_graphs(observed, evidence, files)
     graphs = {number: _find_known_graph(module, files) for number, module in modules.items()}
-    trace, found, queue = read_traced_steps(files, place, MARKERS, graphs, on_host=on_host)
+    trace, found, queue = read_traced_steps(files, place, MARKERS, graphs, on_host=on_host, in_brief=in_brief)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
@@ -276,19 +278,19 @@ def _add_ledger(
         host=_describe_host_work(observed, described.host, ledger),
         waits=() if on_host else tuple(find_waits(found, places, samples, lines, names)),
     )
+    process = DescribedProcess(steps, observed, tuple(notes), stretches=tuple(find_stretches(described)))
+    if in_brief:
+        return process
     by_slug = {modules[number].slug: activities for number, activities in _group_by_module(found, modules)}
-    return DescribedProcess(
-        steps,
-        observed,
-        tuple(notes),
-        sum_step_kernels(by_slug, found.window.step_count),
-        _make_timeline(found, described, observed, trace),
-        None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
-        _annotate_events(trace, found, modules, places, files),
-        tuple(find_stretches(described)),
-        DividedSteps.of(described, found.activities, _read_layers(modules, files), observed.steps.callers),
-        None if queue is None else _queue_step(queue, found, described, observed),
-        tuple(_list_operator_calls(found, modules, files)),
+    return replace(
+        process,
+        kernels=sum_step_kernels(by_slug, found.window.step_count),
+        timeline=_make_timeline(found, described, observed, trace),
+        eager=None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
+        events=_annotate_events(trace, found, modules, places, files),
+        divided=DividedSteps.of(described, found.activities, _read_layers(modules, files), observed.steps.callers),
+        queue=None if queue is None else _queue_step(queue, found, described, observed),
+        operator_calls=tuple(_list_operator_calls(found, modules, files)),
     )
 
 
@@ -519,11 +521,16 @@ def add_work_by_layer(program: Program, leading: DescribedProcess, work: KernelW
     return replace(program, layers=found.layers, lines=found.lines)
 
 
-def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
+def describe_program(evidence: Evidence, files: EvidenceFiles, *, in_brief: bool = False) -> DescribedProgram | None:
     """The program's step; ``None`` if no process timed a step.
 
     A module's own run matters only if the program replays it as a CUDA graph, so the step of other programs is
     described once.
+
+    Args:
+        evidence: what was observed.
+        files: the files of the RUN.
+        in_brief: whether only the parts, the loops and the waits of the step are found, which the first screen shows.
     """
     if not any(map(_has_steps, evidence.processes)):
         return None  # what is known of the steps is kept for the next call
@@ -531,12 +538,13 @@ def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgr
         one if one.cuda_graphs else replace(one, measurement=None, outputs=Outputs()) for one in evidence.modules
     )
     observed = replace(evidence, modules=tuple(modules))
-    inputs = observed.processes, observed.modules, observed.stopped
-    return files.once("step", inputs, lambda: _describe_program(observed, files))
+    inputs = observed.processes, observed.modules, observed.stopped, in_brief
+    return files.once("step", inputs, lambda: _describe_program(observed, files, in_brief=in_brief))
 
 
-def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
-    ranks = [describe_process(one, evidence, files) for one in evidence.processes if _has_steps(one)]
+def _describe_program(evidence: Evidence, files: EvidenceFiles, *, in_brief: bool) -> DescribedProgram | None:
+    with_steps = filter(_has_steps, evidence.processes)
+    ranks = [describe_process(one, evidence, files, in_brief=in_brief) for one in with_steps]
     if not ranks:
         return None
     ranks.sort(key=lambda one: (one.steps.rank is None, one.steps.rank or 0, one.steps.pid))

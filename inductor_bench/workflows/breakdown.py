@@ -269,11 +269,11 @@ class Breakdown:
         self._evidence = self._redaction.evidence(evidence)
         save_evidence(self._folder, self._evidence)
 
-    def _analyse(self, *, with_step: bool = True, predicts: bool = True) -> None:
+    def _analyse(self, *, with_step: bool = True, in_brief: bool = False) -> None:
         """Makes the record from the evidence so far. The step is added after all modules have been measured."""
         known = set(self.run.failures)
         evidence = self._evidence if with_step else self._evidence.without_steps()
-        self.run = analyse(self.run, evidence, self._files, predicts=predicts)
+        self.run = analyse(self.run, evidence, self._files, in_brief=in_brief)
         for failure in self.run.failures:
             if failure not in known:
                 self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
@@ -361,12 +361,12 @@ class Breakdown:
         self._keep(captured)
         if self._request.trace is None:
             pool.get_ready()
-        step = describe_program(self._evidence, self._files)
-        if self._answer is not None and step is not None and captured.modules and not self._is_answered:
+        if self._answer is not None and captured.modules and not self._is_answered:
             phases = StagePhases()
             with suppress(InductorBenchError):  # the graphs are measured in any case
                 self._show_answer(phases, has_ended=True)
             self._progress.divide(phases.times_s)
+        step = describe_program(self._evidence, self._files)
         calls = step.leading.operator_calls if step is not None else ()
         return ModuleMeasurements(captured, pool, self._folder, self._request, calls)
 
@@ -416,7 +416,7 @@ class Breakdown:
             return
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again for the answer
             self._keep(captured, early=True)
-            describe_program(self._evidence, self._files)
+            describe_program(self._evidence, self._files, in_brief=True)
 
     def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
         """Adds the program's step while the program goes on, and passes the record to ``answer``."""
@@ -435,7 +435,7 @@ class Breakdown:
 
     def _show_answer(self, phases: StagePhases, *, has_ended: bool) -> None:
         """Analyses and saves the steps, and passes the record to ``answer`` if it has a step."""
-        self._analyse(predicts=False)
+        self._analyse(in_brief=True)
         phases.end("analysing it")
         self.save()
         phases.end("saving it")

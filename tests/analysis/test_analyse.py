@@ -126,6 +126,9 @@ def test_a_step_is_described_once_whatever_is_measured_of_its_modules(recorded: 
     first = describe_program(unmeasured, files)
     assert first is not None and describe_program(evidence.without_steps(), files) is None
     assert describe_program(evidence, files) is first
+    brief = describe_program(evidence, files, in_brief=True)
+    assert brief is not None and brief.leading.steps == first.leading.steps, "the first screen shows the same step"
+    assert brief.leading.queue is brief.leading.timeline is None and first.leading.queue and first.leading.timeline
     replayed = replace(evidence, modules=tuple(replace(one, cuda_graphs=True) for one in evidence.modules))
     assert describe_program(replayed, files) is not first, "the graphs' own runs tell what a replay launches"
 
