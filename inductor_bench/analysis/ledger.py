@@ -234,11 +234,17 @@ def _shorten_part(part: Part, wait_s: float) -> Part:
 
 def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
     sums: dict[_PartKey, _Sums] = defaultdict(_Sums)
+    known: dict[
+        object, _Sums
+    ] = {}  # the same sums by what the key is made of, because a key is made and compared slowly
     for work, time_s in zip(steps.works, given, strict=True):
         counted = steps.window.contains_host_time(work.launch_start_s)
         if not counted and not time_s:
             continue
-        one = sums[_make_part_key(work, steps)]
+        alike = work.kind, work.label, work.graph, work.op if work.kind in (EAGER, COPY) else -1
+        if alike not in known:
+            known[alike] = sums[_make_part_key(work, steps)]
+        one = known[alike]
         one.time_s += time_s
         if counted:
             one.device_time_s += work.duration_s
@@ -246,8 +252,8 @@ def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             one.fused_s += work.duration_s * work.is_fused
             one.pageable_s += work.duration_s * work.is_pageable
             one.dtypes.add(steps.dtypes.get(work.op, ""))
-            known = one.moved_bytes is not None and work.moved_bytes is not None
-            one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if known else None
+            is_known = one.moved_bytes is not None and work.moved_bytes is not None
+            one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if is_known else None
             one.operators.add(work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9))
             if work.replayed:
                 one.replays.add(work.call)

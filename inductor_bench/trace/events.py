@@ -169,8 +169,10 @@ class _Event(Struct, Generic[_Time], frozen=True, gc=False):
 Event = _Event[Any]
 
 
-def _parse_nanoseconds(time: Any) -> int:
-    """A time in whole nanoseconds, exactly if it has up to three decimals."""
+def _parse_nanoseconds(time: Any) -> int | None:
+    """A time in whole nanoseconds, exactly if it has up to three decimals; ``None`` for none."""
+    if time is None:
+        return None
     if isinstance(time, float) or -_BOUND < time < _BOUND:
         nanoseconds: int = round(time * 1000)
         return nanoseconds
@@ -217,6 +219,7 @@ _EVENT_LIMIT_BYTES = 16 << 20
 _STRUCTURE = json.JSONDecoder(strict=False)
 _LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal)
 _TEXTS = msgspec.json.Decoder(list[Raw])
+_WORDS = msgspec.json.Decoder(list[str])
 _EVENT = msgspec.json.Decoder(_Event[Decimal])
 _EVENTS = msgspec.json.Decoder(list[_Event[Decimal]])
 _EXACT_EVENTS = msgspec.json.Decoder(list[_Event[_Exact]])
@@ -259,8 +262,11 @@ class EventReader:
             if kinds is not None and not kinds[event.cat]:
                 continue
             try:
-                start = None if event.ts is None else _parse_nanoseconds(event.ts)
-                duration = 0 if event.dur is None else max(0, _parse_nanoseconds(event.dur))
+                begin, length = event.ts, event.dur
+                start = round(begin * 1000) if type(begin) is float else _parse_nanoseconds(begin)
+                duration = round(length * 1000) if type(length) is float else _parse_nanoseconds(length) or 0
+                if duration < 0:
+                    duration = 0
             except ArithmeticError:
                 self.truncated = True
                 continue
@@ -506,7 +512,7 @@ class Classifier:
         self._kinds = kinds
         self._markers = markers
         self._kept: dict[Any, Any] = {}
-        self._lists: dict[tuple[Callable[[list[Any]], tuple[Any, ...]], bytes], tuple[Any, ...]] = {}
+        self._sizes, self._words = _Lists(lambda text: read_size_lists(_list(text))), _Lists(_read_words)
         self._known: dict[Any, EventFacts] = {}
 
     def __call__(self, event: Event) -> EventFacts:
@@ -540,11 +546,12 @@ class Classifier:
         return self._kept.setdefault(value, value)
 
     def _host_details(self, arguments: EventArguments) -> tuple[Any, ...]:
-        return (
-            self._tensor_arguments(arguments),
-            *(self._text(text) for text in (arguments.kernel_file, arguments.kernel_hash, arguments.kernel_kwargs)),
-            *(read_whole_number(number) for number in (arguments.num_warps, arguments.num_stages)),
-        )
+        texts = arguments.kernel_file, arguments.kernel_hash, arguments.kernel_kwargs
+        numbers = arguments.num_warps, arguments.num_stages
+        tensors = self._tensor_arguments(arguments)
+        if not any(texts) and numbers == (None, None):  # an operator that is no compiled kernel
+            return tensors, None, None, None, None, None
+        return (tensors, *map(self._text, texts), *map(read_whole_number, numbers))
 
     def _device_details(self, arguments: EventArguments) -> tuple[Any, ...]:
         return (
@@ -564,30 +571,37 @@ class Classifier:
         return self._keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
 
     def _tensor_arguments(self, arguments: EventArguments) -> TensorArguments | None:
-        if not bytes(arguments.dims).startswith(b"["):
+        dims = bytes(arguments.dims)
+        if not dims.startswith(b"["):
             return None
-        sizes = (self._read(read_size_lists, text) for text in (arguments.dims, arguments.strides))
-        words = (self._read(_read_words, text) for text in (arguments.types, arguments.concrete))
         try:
+            sizes = self._sizes[dims], self._sizes[bytes(arguments.strides)]
+            words = self._words[bytes(arguments.types)], self._words[bytes(arguments.concrete)]
             return self._keep(TensorArguments(*sizes, *words))  # type: ignore[no-any-return]
         except (ValueError, RecursionError):
             return None
 
-    def _read(self, read: Callable[[list[Any]], tuple[Any, ...]], text: Raw) -> tuple[Any, ...]:
-        """Reads the list in a text; equal texts are read once."""
-        key = read, bytes(text)
-        if key not in self._lists:
-            self._lists[key] = read(_list(text))
-        return self._lists[key]
+
+class _Lists(dict[bytes, tuple[Any, ...]]):
+    """What a function reads from texts. Equal texts are read once."""
+
+    def __init__(self, read: Callable[[bytes], tuple[Any, ...]]) -> None:
+        self._read = read
+
+    def __missing__(self, text: bytes) -> tuple[Any, ...]:
+        self[text] = self._read(text)
+        return self[text]
 
 
-def _read_words(values: list[Any]) -> tuple[str, ...]:
-    return tuple(map(printable, values))
+def _read_words(text: bytes) -> tuple[str, ...]:
+    with suppress(ValueError, RecursionError):
+        return tuple(_WORDS.decode(text))
+    return tuple(map(printable, _list(text)))
 
 
-def _list(text: Raw) -> list[Any]:
+def _list(text: bytes) -> list[Any]:
     """Returns the list in a JSON text; empty for anything else."""
-    value = _STRUCTURE.decode(bytes(text).decode("utf-8", "replace") or "[]")
+    value = _STRUCTURE.decode(text.decode("utf-8", "replace") or "[]")
     return value if isinstance(value, list) else []
 
 

@@ -365,6 +365,7 @@ class _Replays:
         self._names = [one.name for one in known.launches]
         self._kinds = [one.kind for one in known.launches]
         self._pairs: dict[tuple[str, ...], list[int | None]] = {}
+        self._alone: dict[tuple[tuple[str, str], ...], tuple[Activity, ...]] = {}
 
     def tie(self, program: ProgramTrace, places: Sequence[int]) -> Iterable[tuple[int, Activity]]:
         """Returns the activities of the replayed events of one graph call, which are sorted by start."""
@@ -395,9 +396,14 @@ class _Replays:
     def _by_module(self, events: Sequence[DeviceEvent]) -> tuple[Activity, ...]:
         """Ties events by the calls in the module's text, if the module was not run outside of the program."""
         alone = tuple(event._replace(host_op=-1, launch_start_s=None) for event in events)
-        first, last = events[0].start_s, events[-1].start_s
-        run = Iteration(first, last, (), tuple(range(len(alone))))
-        return attribute_activities(Trace((), alone, (), ()), [run], self._known.source)
+        names = tuple((event.name, event.kind) for event in events)
+        if names not in self._alone:
+            run = Iteration(events[0].start_s, events[-1].start_s, (), tuple(range(len(alone))))
+            self._alone[names] = attribute_activities(Trace((), alone, (), ()), [run], self._known.source)
+        return tuple(
+            Activity(0, event.name, event.kind, event.duration_s, one.call, one.kernel, None, -1, None, event=event)
+            for one, event in zip(self._alone[names], alone, strict=True)
+        )
 
 
 # Makes the works of a program's steps: each device event, on a CPU each stretch of the host, with its owner.

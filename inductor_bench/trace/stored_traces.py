@@ -460,21 +460,21 @@ def _find_sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> l
     """Returns the user's call of each operator. Operators and frames are sorted by start."""
     frames = iter([one for one in lines.frames if one.thread == thread])
     upcoming = next(frames, None)
-    stack: list[Range] = []
+    stack: list[tuple[float, Range]] = []  # each with its end
     sites = []
     for index in operators:
         op = lines.trace.host_ops[index]
         start = op.start_s
         while upcoming is not None and upcoming.start_s <= start:
-            while stack and stack[-1].end_s <= upcoming.start_s:
+            while stack and stack[-1][0] <= upcoming.start_s:
                 stack.pop()
             # The profiler misses the returns of some built-in functions. They end with the function around them.
-            end = min(upcoming.end_s, stack[-1].end_s) if stack else upcoming.end_s
-            stack.append(upcoming._replace(duration_s=end - upcoming.start_s))
+            end_s = min(upcoming.end_s, stack[-1][0]) if stack else upcoming.end_s
+            stack.append((end_s, upcoming))
             upcoming = next(frames, None)
-        while stack and stack[-1].end_s < start:
+        while stack and stack[-1][0] < start:
             stack.pop()
-        sites.append(_find_site([one for one in stack if one.end_s >= start], op.name))
+        sites.append(_find_site([one for end_s, one in stack if end_s >= start], op.name))
     return sites
 
 
