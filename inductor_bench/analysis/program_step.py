@@ -31,7 +31,7 @@ from ..trace.program_trace import Markers, has_lost_steps
 from ..trace.program_works import KnownGraph, ProgramWorks, find_kernel_spans
 from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_calls
 from .call_work import EagerOperators, find_dtype, find_operators, find_parts
-from .evidence_files import EvidenceFiles, read_traced_steps
+from .evidence_files import KEPT_BYTES, EvidenceFiles, TracedSteps, read_traced_steps
 from .findings.finding import plural
 from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
 from .kernel_aggregation import KernelIdentity, StepUse
@@ -235,10 +235,8 @@ def _say_unusable(reason: str) -> str:
 def _add_ledger(
     steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool
 ) -> DescribedProcess:
-    on_host = find_device(observed.steps.device or "cpu").runs_on_host
-    modules = _list_graphs(observed, evidence, files)
-    graphs = {number: _find_known_graph(module, files) for number, module in modules.items()}
-    trace, found, queue = read_traced_steps(files, place, MARKERS, graphs, on_host=on_host, in_brief=in_brief)
+    on_host, modules = _runs_on_host(observed), _list_graphs(observed, evidence, files)
+    trace, found, queue = _read_profile(observed, place, modules, files, in_brief=in_brief)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
@@ -292,6 +290,25 @@ def _add_ledger(
         queue=None if queue is None else _queue_step(queue, found, described, observed),
         operator_calls=tuple(_list_operator_calls(found, modules, files)),
     )
+
+
+def _runs_on_host(observed: StepEvidence) -> bool:
+    return find_device(observed.steps.device or "cpu").runs_on_host
+
+
+def _read_profile(
+    observed: StepEvidence, place: str, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles, *, in_brief: bool
+) -> TracedSteps:
+    graphs = {number: _find_known_graph(module, files) for number, module in modules.items()}
+    return read_traced_steps(files, place, MARKERS, graphs, on_host=_runs_on_host(observed), in_brief=in_brief)
+
+
+def read_profiles(evidence: Evidence, files: EvidenceFiles) -> None:
+    """Reads what :func:`describe_program` needs of the modules and of the traces, as far as that is kept in memory."""
+    for one in evidence.processes:
+        modules = _list_graphs(one, evidence, files)
+        if one.trace is not None and files.path(one.trace).stat().st_size <= KEPT_BYTES:
+            _read_profile(one, one.trace, modules, files, in_brief=True)
 
 
 def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, trace: ProgramTrace) -> Timeline:

@@ -17,7 +17,7 @@ from ..analysis.analyse import STAGE as ANALYSIS
 from ..analysis.analyse import analyse, read_step_ahead, trace_environment
 from ..analysis.evidence_files import EvidenceFiles
 from ..analysis.findings.finding import repeat_command
-from ..analysis.program_step import describe_program
+from ..analysis.program_step import describe_program, read_profiles
 from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
@@ -411,12 +411,12 @@ class Breakdown:
         return CapturedProgram(modules, Capture(), failures)
 
     def _prepare_answer(self, captured: CapturedProgram) -> None:
-        """Reads for the answer what was compiled, while the steps are profiled, and then the profile."""
+        """Reads for the answer what was compiled, before the steps are profiled, and then the profile."""
         if not can_be_read_early(captured.steps):
             return
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again for the answer
             self._keep(captured, early=True)
-            describe_program(self._evidence, self._files, in_brief=True)
+            read_profiles(self._evidence, self._files)
 
     def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
         """Adds the program's step while the program goes on, and passes the record to ``answer``."""

@@ -16,9 +16,10 @@ from h200 import FOLDER
 from inline import change
 
 from inductor_bench.analysis import analyse as analysis
+from inductor_bench.analysis import evidence_files, program_step
 from inductor_bench.analysis.analyse import KNOWN, STEP_KEPT, analyse, read_step_ahead
 from inductor_bench.analysis.evidence_files import EvidenceFiles
-from inductor_bench.analysis.program_step import describe_program
+from inductor_bench.analysis.program_step import describe_program, read_profiles
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import Evidence, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
@@ -116,6 +117,22 @@ def test_the_same_evidence_gives_the_same_record(recorded: tuple[RunFolder, Evid
     assert folder.load() == run
     for before in (empty, modules_alone, run):
         assert analyse(before, load_evidence(folder, before), EvidenceFiles(folder)) == run
+
+
+def test_a_profile_that_is_kept_in_memory_is_read_ahead_and_once(
+    recorded: tuple[RunFolder, Evidence], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, evidence = recorded
+    files, larger = EvidenceFiles(folder), EvidenceFiles(folder)
+    read_profiles(evidence, files)
+    with monkeypatch.context() as patched:
+        patched.setattr(program_step, "KEPT_BYTES", 0)
+        read_profiles(evidence, larger)  # reads nothing, because nothing of a larger profile would be kept
+    monkeypatch.delattr(evidence_files, "read_program_trace")
+    found = describe_program(evidence, files, in_brief=True)
+    assert found is not None and found.program.parts
+    with pytest.raises(NameError):
+        describe_program(evidence, larger, in_brief=True)
 
 
 def test_a_step_is_described_once_whatever_is_measured_of_its_modules(recorded: tuple[RunFolder, Evidence]) -> None:

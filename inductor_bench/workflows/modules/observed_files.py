@@ -43,7 +43,7 @@ SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
 """Seconds in which the host may be sampled: on few cores the answer waits so many seconds, and ``--stop`` waits longer.
 A program that makes no more steps ends no sampling."""
 
-ASK_S = 0.1
+ASK_S = 0.05
 """Seconds between two checks, if the program leaves cores free."""
 
 ENDED = frozenset({DONE, FAILED})
@@ -92,8 +92,8 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended when its steps are measured.
         tell: called once if the program goes on for :data:`PATIENCE_S` seconds after its steps are measured.
-        prepare: called before the answer, if the program leaves cores free: when all processes are profiled, and when
-            all have a new trace.
+        prepare: called before the answer, if the program leaves cores free: when a process has steps, when all are
+            profiled, and when all have a new trace.
         answer: called once when the steps are measured, while the program still runs.
         end: called once when the Python of all processes with steps has ended, while a process is torn down.
     """
@@ -113,7 +113,7 @@ class StepWatch:
         self._done_s: float | None = None
         self._sampled_s: float | None = None
         self.is_answered = self._told = self._has_ended = False
-        self._prepared: tuple[tuple[str, str], ...] | None = None  # the traces of the last call of ``prepare``
+        self._prepared: object = None  # how far the processes were at the last call of ``prepare``
         self._known: dict[Path, tuple[tuple[int, int, int], ObservedSteps]] = {}
 
     @property
@@ -164,9 +164,9 @@ class StepWatch:
         if not steps or _has_few_cores():
             return
         traces = tuple((one.trace, one.lines_trace) for one in steps)
-        are_profiled = all(one.trace or one.state == PROFILING for one in steps)
-        if are_profiled and traces != self._prepared and len({tuple(map(bool, pair)) for pair in traces}) == 1:
-            self._prepared = traces
+        come_so_far = traces, all(one.trace or one.state == PROFILING for one in steps)
+        if come_so_far != self._prepared and len({tuple(map(bool, pair)) for pair in traces}) == 1:
+            self._prepared = come_so_far
             if not find_device(steps[0].device).runs_on_host:
                 self._prepare()
 
