@@ -7,7 +7,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ..records.base import Category
@@ -71,12 +70,10 @@ def classify(activity: Activity) -> Category:
         return Category.COLLECTIVE
     if activity.operator is not None:
         return classify_operator(activity.operator)
-    return _classify_kernel(activity.name)
-
-
-@lru_cache(maxsize=4096)
-def _classify_kernel(name: str) -> Category:
-    return next((category for pattern, category in LIBRARY_NAMES if pattern.search(name)), Category.OTHER)
+    for pattern, category in LIBRARY_NAMES:
+        if pattern.search(activity.name):
+            return category
+    return Category.OTHER
 
 
 def classify_operator(operator: str) -> Category:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InductorBenchError
 from ..records.code import Details, LayerMap, ModuleSource, SourceLine
-from ..records.evidence import ModuleEvidence
+from ..records.evidence import Evidence, ModuleEvidence, StepEvidence
 from ..records.traced import Activity, Iteration, OperatorCall, ProgramTrace, Trace
 from ..source.module_reader import read_module
 from ..store.folder import RunFolder
@@ -177,11 +177,36 @@ class TracedSteps(NamedTuple):
     queue: ProfiledQueue | None  # None on a CPU, and in brief
 
 
+def list_graphs(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
+    """The module of each graph of a process, by the graph's number, if its text can be read."""
+    known = {module.slug: module for module in evidence.modules}
+    found = {}
+    for number, slug in enumerate(observed.modules):
+        with suppress(InductorBenchError):
+            if slug in known and files.source(slug):
+                found[number] = known[slug]
+    return found
+
+
+def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
+    """Returns what is known of a graph.
+
+    If the program replays it, that includes the activities of its module's own run.
+    """
+    launches: tuple[Activity, ...] = ()
+    with suppress(InductorBenchError):
+        attributed = files.attributed(module) if module.cuda_graphs else None
+        if attributed is not None and attributed.steady:
+            first = attributed.steady[0]
+            launches = tuple(one for one in attributed.activities if one.iteration == first)
+    return KnownGraph(files.source(module.slug), launches)
+
+
 def read_traced_steps(
     files: EvidenceFiles,
     place: str,
     markers: Markers,
-    graphs: Mapping[int, KnownGraph],
+    modules: Mapping[int, ModuleEvidence],
     *,
     on_host: bool,
     in_brief: bool = False,
@@ -192,7 +217,7 @@ def read_traced_steps(
         files: the files of the RUN.
         place: the trace's path in the RUN.
         markers: the names of the observer's ranges.
-        graphs: what is known of each graph, by its number.
+        modules: the module of each graph, by its number.
         on_host: whether the host computes the works.
         in_brief: whether the queue is left out.
     """
@@ -206,6 +231,7 @@ def read_traced_steps(
 
     trace = once(f"trace {place}", version, lambda: read_program_trace(path, markers))
 
+    graphs = {number: _find_known_graph(module, files) for number, module in modules.items()}
     inputs = version, graphs, on_host
     found = once(f"works of {place}", inputs, lambda: find_works(trace, markers, graphs, on_host=on_host))
     if found is None or on_host or in_brief:

@@ -28,10 +28,10 @@ from ..records.module import Outputs
 from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers, has_lost_steps
-from ..trace.program_works import KnownGraph, ProgramWorks, find_kernel_spans
+from ..trace.program_works import ProgramWorks, find_kernel_spans
 from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_calls
 from .call_work import EagerOperators, find_dtype, find_operators, find_parts
-from .evidence_files import KEPT_BYTES, EvidenceFiles, TracedSteps, read_traced_steps
+from .evidence_files import KEPT_BYTES, EvidenceFiles, list_graphs, read_traced_steps
 from .findings.finding import plural
 from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
 from .kernel_aggregation import KernelIdentity, StepUse
@@ -180,31 +180,6 @@ class DescribedProcess:
     operator_calls: tuple[OperatorCall, ...] = ()
 
 
-def _list_graphs(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
-    """The module of each graph of a process, by the graph's number, if its text can be read."""
-    known = {module.slug: module for module in evidence.modules}
-    found = {}
-    for number, slug in enumerate(observed.modules):
-        with suppress(InductorBenchError):
-            if slug in known and files.source(slug):
-                found[number] = known[slug]
-    return found
-
-
-def _find_known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
-    """Returns what is known of a graph.
-
-    If the program replays it, that includes the activities of its module's own run.
-    """
-    launches: tuple[Activity, ...] = ()
-    with suppress(InductorBenchError):
-        attributed = files.attributed(module) if module.cuda_graphs else None
-        if attributed is not None and attributed.steady:
-            first = attributed.steady[0]
-            launches = tuple(one for one in attributed.activities if one.iteration == first)
-    return KnownGraph(files.source(module.slug), launches)
-
-
 def describe_process(
     observed: StepEvidence, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool
 ) -> DescribedProcess:
@@ -235,8 +210,9 @@ def _say_unusable(reason: str) -> str:
 def _add_ledger(
     steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool
 ) -> DescribedProcess:
-    on_host, modules = _runs_on_host(observed), _list_graphs(observed, evidence, files)
-    trace, found, queue = _read_profile(observed, place, modules, files, in_brief=in_brief)
+    on_host = find_device(observed.steps.device or "cpu").runs_on_host
+    modules = list_graphs(observed, evidence, files)
+    trace, found, queue = read_traced_steps(files, place, MARKERS, modules, on_host=on_host, in_brief=in_brief)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
@@ -292,23 +268,13 @@ def _add_ledger(
     )
 
 
-def _runs_on_host(observed: StepEvidence) -> bool:
-    return find_device(observed.steps.device or "cpu").runs_on_host
-
-
-def _read_profile(
-    observed: StepEvidence, place: str, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles, *, in_brief: bool
-) -> TracedSteps:
-    graphs = {number: _find_known_graph(module, files) for number, module in modules.items()}
-    return read_traced_steps(files, place, MARKERS, graphs, on_host=_runs_on_host(observed), in_brief=in_brief)
-
-
 def read_profiles(evidence: Evidence, files: EvidenceFiles) -> None:
     """Reads what :func:`describe_program` needs of the modules and of the traces, as far as that is kept in memory."""
     for one in evidence.processes:
-        modules = _list_graphs(one, evidence, files)
-        if one.trace is not None and files.path(one.trace).stat().st_size <= KEPT_BYTES:
-            _read_profile(one, one.trace, modules, files, in_brief=True)
+        modules, on_host = list_graphs(one, evidence, files), find_device(one.steps.device or "cpu").runs_on_host
+        with suppress(OSError):
+            if one.trace is not None and files.path(one.trace).stat().st_size <= KEPT_BYTES:
+                read_traced_steps(files, one.trace, MARKERS, modules, on_host=on_host, in_brief=True)
 
 
 def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, trace: ProgramTrace) -> Timeline:

@@ -6,9 +6,10 @@ import json
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
+from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -169,10 +170,8 @@ class _Event(Struct, Generic[_Time], frozen=True, gc=False):
 Event = _Event[Any]
 
 
-def _parse_nanoseconds(time: Any) -> int | None:
-    """A time in whole nanoseconds, exactly if it has up to three decimals; ``None`` for none."""
-    if time is None:
-        return None
+def _parse_nanoseconds(time: Any) -> int:
+    """A time in whole nanoseconds, exactly if it has up to three decimals."""
     if isinstance(time, float) or -_BOUND < time < _BOUND:
         nanoseconds: int = round(time * 1000)
         return nanoseconds
@@ -262,11 +261,8 @@ class EventReader:
             if kinds is not None and not kinds[event.cat]:
                 continue
             try:
-                begin, length = event.ts, event.dur
-                start = round(begin * 1000) if type(begin) is float else _parse_nanoseconds(begin)
-                duration = round(length * 1000) if type(length) is float else _parse_nanoseconds(length) or 0
-                if duration < 0:
-                    duration = 0
+                start = None if event.ts is None else _parse_nanoseconds(event.ts)
+                duration = 0 if event.dur is None else max(0, _parse_nanoseconds(event.dur))
             except ArithmeticError:
                 self.truncated = True
                 continue
@@ -463,19 +459,6 @@ _KINDS = {
     **dict.fromkeys(DEVICE_KINDS, DEVICE),
 }
 
-SYNCHRONIZATIONS = frozenset(
-    {
-        "cudaDeviceSynchronize",
-        "cuCtxSynchronize",
-        "hipDeviceSynchronize",
-        "hipCtxSynchronize",
-        "urQueueFinish",
-        "piQueueFinish",
-        "zeCommandQueueSynchronize",
-        "zeCommandListHostSynchronize",
-    }
-)
-
 
 class EventFacts(NamedTuple):
     """The facts that equal events share."""
@@ -512,7 +495,6 @@ class Classifier:
         self._kinds = kinds
         self._markers = markers
         self._kept: dict[Any, Any] = {}
-        self._sizes, self._words = _Lists(lambda text: read_size_lists(_list(text))), _Lists(_read_words)
         self._known: dict[Any, EventFacts] = {}
 
     def __call__(self, event: Event) -> EventFacts:
@@ -575,28 +557,25 @@ class Classifier:
         if not dims.startswith(b"["):
             return None
         try:
-            sizes = self._sizes[dims], self._sizes[bytes(arguments.strides)]
-            words = self._words[bytes(arguments.types)], self._words[bytes(arguments.concrete)]
+            sizes = _read_sizes_in(dims), _read_sizes_in(bytes(arguments.strides))
+            words = _read_types(bytes(arguments.types)), _read_words(bytes(arguments.concrete))
             return self._keep(TensorArguments(*sizes, *words))  # type: ignore[no-any-return]
         except (ValueError, RecursionError):
             return None
 
 
-class _Lists(dict[bytes, tuple[Any, ...]]):
-    """What a function reads from texts. Equal texts are read once."""
-
-    def __init__(self, read: Callable[[bytes], tuple[Any, ...]]) -> None:
-        self._read = read
-
-    def __missing__(self, text: bytes) -> tuple[Any, ...]:
-        self[text] = self._read(text)
-        return self[text]
+@lru_cache(maxsize=512)
+def _read_sizes_in(text: bytes) -> tuple[Any, ...]:
+    return read_size_lists(_list(text))
 
 
 def _read_words(text: bytes) -> tuple[str, ...]:
     with suppress(ValueError, RecursionError):
         return tuple(_WORDS.decode(text))
     return tuple(map(printable, _list(text)))
+
+
+_read_types = lru_cache(maxsize=512)(_read_words)
 
 
 def _list(text: bytes) -> list[Any]:

@@ -16,7 +16,6 @@ from .events import (
     DEVICE,
     HOST,
     RUNTIME,
-    SYNCHRONIZATIONS,
     Classifier,
     EventArguments,
     EventFacts,
@@ -53,6 +52,19 @@ def find_parents(starts: Sequence[int], ends: Sequence[int], threads: Sequence[o
 
 
 _NEVER = -1
+
+SYNCHRONIZATIONS = frozenset(
+    {
+        "cudaDeviceSynchronize",
+        "cuCtxSynchronize",
+        "hipDeviceSynchronize",
+        "hipCtxSynchronize",
+        "urQueueFinish",
+        "piQueueFinish",
+        "zeCommandQueueSynchronize",
+        "zeCommandListHostSynchronize",
+    }
+)
 
 
 class Rows:

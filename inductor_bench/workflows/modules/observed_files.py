@@ -92,8 +92,8 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended when its steps are measured.
         tell: called once if the program goes on for :data:`PATIENCE_S` seconds after its steps are measured.
-        prepare: called before the answer, if the program leaves cores free: when a process has steps, when all are
-            profiled, and when all have a new trace.
+        prepare: called before the answer, if the program leaves cores free: when the only process has steps, when all
+            processes are profiled, and when all have a new trace.
         answer: called once when the steps are measured, while the program still runs.
         end: called once when the Python of all processes with steps has ended, while a process is torn down.
     """
@@ -164,8 +164,12 @@ class StepWatch:
         if not steps or _has_few_cores():
             return
         traces = tuple((one.trace, one.lines_trace) for one in steps)
-        come_so_far = traces, all(one.trace or one.state == PROFILING for one in steps)
-        if come_so_far != self._prepared and len({tuple(map(bool, pair)) for pair in traces}) == 1:
+        are_profiled = all(one.trace or one.state == PROFILING for one in steps)
+        # While one rank makes steps, another may still compile, and what was compiled would be read again.
+        may_have_compiled_all = are_profiled or len(steps) == 1
+        come_so_far = traces, are_profiled
+        are_equal = len({tuple(map(bool, pair)) for pair in traces}) == 1
+        if may_have_compiled_all and are_equal and come_so_far != self._prepared:
             self._prepared = come_so_far
             if not find_device(steps[0].device).runs_on_host:
                 self._prepare()
