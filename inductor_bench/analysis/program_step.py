@@ -14,18 +14,9 @@ from .. import units
 from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
-from ..records.evidence import (
-    BOUNDARY,
-    GRAPH_CALL,
-    CallPlace,
-    EagerSteps,
-    Evidence,
-    ModuleEvidence,
-    OtherSteps,
-    StepEvidence,
-)
+from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
 from ..records.module import Outputs
-from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, StepKind, Timeline
+from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers, has_lost_steps
 from ..trace.program_works import ProgramWorks, find_kernel_spans
@@ -41,7 +32,7 @@ from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, find_level
-from .step_costs import find_pace_setter
+from .step_costs import find_pace_setter, list_kinds
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
@@ -535,6 +526,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles, *, in_brief: boo
     leading = next(one for one in ranks if one.steps is setter)
     steps, observed = leading.steps, leading.observed.steps
     layers = sum_times_by_layer(leading.divided) if leading.divided is not None else StepLayers()
+    labels = {module.slug: module.label for module in evidence.modules}
     program = Program(
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
@@ -546,8 +538,8 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles, *, in_brief: boo
             if one.step in observed.step_numbers
         ),
         peak_memory_bytes=observed.peak_memory_bytes,
-        other_steps=tuple(_find_kinds(leading, observed.other_steps)),
-        step_kinds=tuple(_find_kinds(leading, observed.step_kinds)),
+        other_steps=tuple(list_kinds(observed.other_steps, leading.observed.modules, labels)),
+        step_kinds=tuple(list_kinds(observed.step_kinds, leading.observed.modules, labels)),
         stretches=leading.stretches,
         host=steps.host,
         waits=steps.waits,
@@ -572,14 +564,6 @@ def _find_most_used(ranks: Sequence[DescribedProcess]) -> OtherWork | None:
     """Returns the work of other programs on the GPU that they used most."""
     found = (find_other_work(one.steps, one.observed.steps.sharing, alone=len(ranks) == 1) for one in ranks)
     return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
-
-
-def _find_kinds(process: DescribedProcess, steps: Iterable[OtherSteps]) -> Iterable[StepKind]:
-    """Steps by the graphs that they called, the most frequent first."""
-    modules = process.observed.modules
-    for one in sorted(steps, key=lambda one: -one.count):
-        slugs = (modules[number] for number in one.graphs if number < len(modules))
-        yield StepKind(one.count, one.time_s, tuple(dict.fromkeys(filter(None, slugs))), one.among)
 
 
 def _has_steps(observed: StepEvidence) -> bool:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..devices.table import find_device
 from ..records.base import Category, Failure
+from ..records.evidence import OtherSteps
 from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
-from ..records.run import COLLECTIVE, GRAPH, IDLE, LAUNCHING, QUEUED, Part, Prediction, Program, RankSteps, Run
+from ..records.run import (
+    COLLECTIVE,
+    GRAPH,
+    IDLE,
+    LAUNCHING,
+    QUEUED,
+    Part,
+    Prediction,
+    Program,
+    RankSteps,
+    Run,
+    StepKind,
+)
 
 # Costs of kernels and graphs: in one step of the program if it was observed, else in one iteration of each graph.
 #
@@ -363,3 +376,25 @@ def compute_weight_s(run: Run, module: ModuleRecord) -> float:
 def calls_differ(run: Run) -> bool:
     """Whether the program called some graphs more often than others; the step tells the calls if there is one."""
     return find_step(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1
+
+
+def list_kinds(kinds: Iterable[OtherSteps], modules: Sequence[str], labels: Mapping[str, str]) -> Iterator[StepKind]:
+    """The kinds of steps with their graphs, those that take most time first, and the pooled ones last.
+
+    Args:
+        kinds: the kinds of steps that were observed in a process.
+        modules: the slug of each graph of the process; empty if it is unknown.
+        labels: the name of each graph by its slug.
+    """
+    for one in sorted(kinds, key=lambda one: (bool(one.pooled), -(one.share or 0.0), -one.count)):
+        known = (modules[number] for number in one.graphs if number < len(modules))
+        slugs = tuple(dict.fromkeys(filter(None, known)))
+        yield StepKind(
+            *(one.count, one.time_s, slugs, one.among),
+            labels=tuple(labels[slug] for slug in slugs if slug in labels),
+            sizes=one.sizes,
+            p90_s=one.p90_s,
+            share=one.share,
+            profiled=one.profiled,
+            pooled=one.pooled,
+        )

@@ -47,12 +47,17 @@ class ObservedOptimizer:
 
 @dataclass(frozen=True)
 class OtherSteps:
-    """Steps among the timed ones that called the same graphs: other ones than the profiled steps, or than others."""
+    """Steps of one kind: they called the same graphs, and those for dynamic shapes with the same sizes."""
 
     graphs: tuple[int, ...]  # the numbers of the compiled graphs that they called
     count: int  # the number of these steps
     time_s: float  # their median time
     among: int | None = None  # the number of steps among which they were counted; older records do not know it
+    sizes: tuple[int, ...] = ()  # the different sizes in their calls of graphs for dynamic shapes
+    p90_s: float | None = None  # the time that 90% of them take at most; older records do not know it
+    share: float | None = None  # the share of the time of all ``among`` steps, 0 to 1; older records do not know it
+    profiled: int | None = None  # the number of profiled steps of this kind; older records do not know it
+    pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
 
 
 @dataclass(frozen=True)
@@ -225,8 +230,10 @@ class ObservedSteps:
     step_times_s: tuple[float, ...] = ()
     step_numbers: tuple[int, ...] = ()  # the number of each of them, as the program counts them from 0
     steps_before_profile: int = 0  # the number of them that came before the profile; the others came after it
-    other_steps: tuple[OtherSteps, ...] = ()  # steps among them that called other graphs than the profiled ones
-    # the steps of ``step_times_s`` by the graphs that they called; empty if all of them called the same
+    # the kinds of further steps, between these: kinds that were not profiled. The kinds of the steps are known for the
+    # window and the settled steps before the profile.
+    other_steps: tuple[OtherSteps, ...] = ()
+    # the kinds of the steps of ``step_times_s``; empty if there are no steps of another kind
     step_kinds: tuple[OtherSteps, ...] = ()
     window_s: float = 0.0  # the sum of ``step_times_s``
     # their median on the host's clock; shorter than on the device's if the host runs ahead and waits for nothing

@@ -214,12 +214,20 @@ class Prediction:
 
 @dataclass(frozen=True)
 class StepKind:
-    """Steps that called the same graphs: an evaluation, another network, another shape."""
+    """Steps that called the same graphs, and those for dynamic shapes with the same sizes: the requests of one size, an
+    evaluation, another network."""
 
     count: int  # the number of these steps
     time_s: float  # their median time
     graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that they called
     among: int | None = None  # the number of steps among which they were counted; older records do not know it
+    labels: tuple[str, ...] = ()  # the names of these graphs
+    sizes: tuple[int, ...] = ()  # the different sizes in their calls of graphs for dynamic shapes
+    p90_s: float | None = None  # the time that 90% of them take at most; older records do not know it
+    share: float | None = None  # the share of the time of all ``among`` steps, 0 to 1; older records do not know it
+    # the number of profiled steps of this kind, which the parts and the kernels describe; older records do not know it
+    profiled: int | None = None
+    pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
 
 
 @dataclass(frozen=True)
@@ -329,9 +337,10 @@ class Program:
     # what other programs did on the GPU during the steps; if there are several GPUs, on the GPU that they used most;
     # ``None`` if they did nothing, or if the driver does not report it
     others: OtherWork | None = None
-    other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
-    # the kinds of steps in ``step_times_s``, by the graphs that they called, the most frequent first; empty if all
-    # called the same graphs
+    # the kinds of steps that were not profiled, those that take most time first; ``step_times_s`` leaves them out
+    other_steps: tuple[StepKind, ...] = ()
+    # the kinds of the steps of ``step_times_s``, those that take most time first; empty if there is no other kind. Steps
+    # between samples of the host are in ``step_times_s``, but are not counted here.
     step_kinds: tuple[StepKind, ...] = ()
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled

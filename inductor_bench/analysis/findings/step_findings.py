@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -66,7 +65,7 @@ from .finding import (
     sum_times,
 )
 from .program_findings import list_idle_parts
-from .step_phrases import find_differing_kinds, find_long_other_steps, format_share, name_line
+from .step_phrases import find_differing_kinds, find_long_other_steps, format_share, name_kinds, name_line
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
 
@@ -78,7 +77,6 @@ OFTEN = 0.2  # number of other steps, as a share of the timed ones, from which t
 MOST_KINDS = 6  # number of kinds of steps up to which each has its time
 SAME_CLOCK = 0.02  # difference of two clocks up to which they count as the same
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
-_SIZES = re.compile(r"\(([^()]+)\)$")  # what tells a graph from others of its function, at the end of its name
 LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
 
@@ -150,11 +148,8 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _describe_kinds(run: Run, program: Program) -> Iterator[str]:
     """Each kind of the timed steps with its time; nothing if they are many, or take about the same time."""
-    labels = {module.slug: module.label for module in run.modules}
-    for kind in kinds if len(kinds := find_differing_kinds(program)) <= MOST_KINDS else ():
-        named = [labels[slug] for slug in kind.graphs if slug in labels]
-        sizes = {found[1] if (found := _SIZES.search(label)) else "" for label in named}
-        (name,) = sizes if len(sizes) == 1 and "" not in sizes else (join_words(named) or "no graph",)
+    kinds = find_differing_kinds(program)
+    for kind, name in zip(kinds, name_kinds(kinds, run), strict=True) if len(kinds) <= MOST_KINDS else ():
         yield f"{kind.count} of {units.seconds(kind.time_s)} ({name})"
 
 
@@ -193,12 +188,12 @@ def find_other_steps(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports steps that called other graphs than the profiled ones, as an evaluation does."""
     program = find_step(evidence.run)
     are_long = program is not None and find_long_other_steps(program) is not None
-    for one in program.other_steps if program else ():
-        labels = {module.slug: module.label for module in evidence.run.modules}
-        named = join_words([labels[slug] for slug in one.graphs if slug in labels]) or "no graph"
+    others = program.other_steps if program else ()
+    for one, named in zip(others, name_kinds(others, evidence.run), strict=True):
         median = " in the median" if one.count > 1 else ""
+        what = "had other sizes" if one.sizes else "called other graphs"
         text = (
-            f"{plural(one.count, 'step')} called other graphs than the timed steps ({named}), and took "
+            f"{plural(one.count, 'step')} {what} than the timed steps ({named}), and took "
             f"{units.seconds(one.time_s)}{median}: the figures leave {'it' if one.count == 1 else 'them'} out"
         )
         often = program is not None and one.count >= OFTEN * len(program.step_times_s)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
@@ -81,6 +83,66 @@ def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
     times = [kind.time_s for kind in program.step_kinds]
     differ = len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
     return program.step_kinds if differ else ()
+
+
+LEAST_OTHERS = 0.05
+"""Share of the time in all kinds of steps but the longest one from which the kinds are shown."""
+
+_SIZES = re.compile(r" \(([^()]+)\)$")  # what tells a graph from others of its function, at the end of its name
+
+
+def list_shown_kinds(program: Program) -> tuple[StepKind, ...]:
+    """All kinds of steps, those that take most time first, and the sums of rare kinds last.
+
+    The result is empty if one kind takes nearly all of the time, or if all kinds take about the same time.
+    """
+    kinds = (*program.step_kinds, *program.other_steps)
+    shares = [kind.share or 0.0 for kind in kinds]
+    times = [kind.time_s for kind in kinds if not kind.pooled]
+    if len(times) < 2 or sum(shares) - max(shares) < LEAST_OTHERS:
+        return ()
+    if max(times) - min(times) < DIFFERENT_KINDS * statistics.median(times):
+        return ()
+    return tuple(sorted(kinds, key=lambda kind: (bool(kind.pooled), -(kind.share or 0.0))))
+
+
+def name_kinds(kinds: Sequence[StepKind], run: Run) -> list[str]:
+    """Names kinds of steps by their graphs and sizes: ``[1] = 256``, ``size 64``, ``prefill (size 64)``.
+
+    The function's name is left out if it is the same for all.
+    """
+    labels = {module.slug: module.label for module in run.modules}
+    sized = [set(kind.sizes) for kind in kinds if kind.sizes]
+    same = set.intersection(*sized) if sized else set()
+    found = []
+    for kind in kinds:
+        graphs = kind.labels or tuple(labels[slug] for slug in kind.graphs if slug in labels)
+        sizes = [size for size in kind.sizes if size not in same] or kind.sizes
+        ends = {end[1] if (end := _SIZES.search(graph)) else "" for graph in graphs}
+        end = ends.pop() if len(ends) == 1 else ""
+        words = f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}" if sizes else end
+        names = [_SIZES.sub("", graph) if words else graph for graph in graphs]
+        found.append((join_words(names) or "no graph", words, kind.pooled))
+    own = [(graphs, words) for graphs, words, pooled in found if not pooled]
+    short = all(words for _, words in own) and len({words for _, words in own}) == len(own)
+    short = short and len({graphs for graphs, _ in own}) == 1
+    if short:
+        found = [(words, "", pooled) for _, words, pooled in found]
+    named = [f"{graphs} ({words})" if words else graphs for graphs, words, _ in found]
+    return [f"{one[2]} rare kinds" if one[2] else name for one, name in zip(found, named, strict=True)]
+
+
+def find_unprofiled_kinds(program: Program) -> list[StepKind]:
+    """The kinds of steps that take much of the time and are not among the profiled steps."""
+    kinds = list_shown_kinds(program) if program.parts else ()
+    return [kind for kind in kinds if kind.profiled == 0 and not kind.pooled and (kind.share or 0.0) >= MUCH_TIME]
+
+
+def count_steps_to_profile(kinds: Sequence[StepKind], steps: int | None) -> int:
+    """The number of steps of which almost surely some are of each of these kinds; above ``steps``, the last number."""
+    rarest = min(kind.count / kind.among if kind.among else 1.0 for kind in kinds)
+    needed = math.log(0.01) / math.log(1 - rarest) if rarest < 1 else 1.0
+    return max(20, 10 * math.ceil(min(needed, 500) / 10), 2 * (steps or 0))
 
 
 def describe_loop(program: Program) -> str:

@@ -68,6 +68,7 @@ from ..document import (
 from ..formats import DEFAULT_VIEW, View, make_formats
 from ..optimization_document import list_titles
 from .answers import MOST_SHAPES, describe_making, describe_product_type, list_answers
+from .kinds_document import make_kinds_section
 from .layers_document import KERNEL, make_icicle_section, make_layers_section
 from .proof_document import make_proof_section
 from .retune_document import make_retune_section
@@ -159,12 +160,13 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     if view.by != KERNEL:
         kernels = replace(kernels, on=ShownIn.PAGE)
     step, host = make_step_section(run, parts.timeline, entries), hide_in_brief(make_host_section(run))
+    kinds = make_kinds_section(run)
     ranks, plots = hide_in_brief(rank_section(run)), Section("Plots", drawings, on=ShownIn.PAGE)
     # A page has what to do first and the long tables last; a terminal and Markdown end with what to do.
     pictures = (make_flame_section(run, parts.host), make_icicle_section(run))
     beside = Section("Host and layers", pictures, beside=True, on=ShownIn.PAGE)
-    paged = (found, step, beside, host, ranks, proof, *layers, plots, graphs, retunes, kernels)
-    shown = (step, host, ranks, graphs, *layers, kernels, retunes, proof, found)
+    paged = (found, kinds, step, beside, host, ranks, proof, *layers, plots, graphs, retunes, kernels)
+    shown = (kinds, step, host, ranks, graphs, *layers, kernels, retunes, proof, found)
     return Document(
         write_heading(run),
         (describe_machine(run),),
@@ -194,9 +196,8 @@ def make_answer_document(run: Run, *, has_ended: bool = False) -> Document:
         (
             Sentence(write_sentence(lead.text, run) if lead is not None else "", LEAD),
             *_note_shared_device(run),
-            make_step_section(run, None),
-            make_host_section(run),
-            rank_section(run),
+            *(make_kinds_section(run), make_step_section(run, None)),
+            *(make_host_section(run), rank_section(run)),
             Sentence(HAS_ENDED if has_ended else NEXT_TO_COME if run.request.stop else TO_COME, NOTE),
         ),
     )

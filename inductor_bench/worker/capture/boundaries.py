@@ -14,6 +14,7 @@ from typing import Any
 from ...records.evidence import ObservedGraph, ObservedOptimizer
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN
 from ..upstream import observing as upstream
+from .step_kinds import CalledSizes, find_sizes
 
 # Finds the repeating pattern of compiled calls, for programs that neither mark their steps nor run an optimizer.
 
@@ -419,7 +420,7 @@ class Boundaries:
         """Whether the program has neither marks nor optimizer steps until now."""
         self._cross = cross
         self._restart = restart
-        self._pattern = pattern
+        self.pattern = pattern
         self._anchor: Origin | None = None
         self._counts: dict[Origin, int] = {}
         self._others: dict[Origin, int] = {}
@@ -430,17 +431,17 @@ class Boundaries:
     @property
     def loop(self) -> LongerLoop | None:
         """Returns the loop that a step is a part of, if the pattern of calls shows one; else ``None``."""
-        return self._pattern.loop if self.source == PATTERN and not self.is_outer else None
+        return self.pattern.loop if self.source == PATTERN and not self.is_outer else None
 
     @property
     def is_at_end(self) -> bool:
         """Whether a step has ended whose end no event marks: all calls of a cycle were made."""
-        return self.source == PATTERN and not self.is_outer and self._pattern.is_at_end
+        return self.source == PATTERN and not self.is_outer and self.pattern.is_at_end
 
     @property
     def may_be_inner(self) -> bool:
         """Whether the steps may be those of an inner loop, whose outer one is not known yet."""
-        return self.source == PATTERN and not self.is_outer and self._pattern.has_other_graphs
+        return self.source == PATTERN and not self.is_outer and self.pattern.has_other_graphs
 
     def event(self, source: str, origin: int) -> None:
         """A mark or an optimizer step."""
@@ -491,7 +492,7 @@ class Boundaries:
         if self.source != PATTERN:
             return
         if not self.is_outer:
-            if self._pattern.outer.iteration_s > OUTER_S:
+            if self.pattern.outer.iteration_s > OUTER_S:
                 return
             self.is_outer = True
             self._restart()
@@ -513,6 +514,7 @@ class Graph:
     number: int  # its number in the trace
     bit: int  # the bit of that number
     parameter: int | None  # the index of its first input that is a parameter; ``None`` if there is none
+    sizes: Callable[[Sequence[Any]], Any] | None = None  # reads the sizes of a graph for dynamic shapes
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED_CALLS))
     """The times of its last calls without the profiler, on the host's clock."""
 
@@ -535,6 +537,8 @@ class CalledGraphs:
         """The graph of each object, by the object's id."""
         self.running = threading.local()
         """Its ``number`` is the number of the graph that this thread runs or ran last."""
+        self.sizes = CalledSizes()
+        """The sizes in these calls of graphs for dynamic shapes."""
         self.called = 0
         """A bit for the number of each graph that was called since the last boundary."""
         self.optimizers: dict[str, ObservedOptimizer] = {}
@@ -549,10 +553,10 @@ class CalledGraphs:
             found = upstream.describe_optimizer(optimizer)
             self.optimizers[name] = found if known is None else replace(known, is_fused=found.is_fused)
 
-    def add(self, compiled: Any) -> Graph:
+    def add(self, compiled: Any, inputs: Sequence[Any]) -> Graph:
         """Numbers a graph that is called for the first time."""
         facts = upstream.describe_graph(compiled)
-        graph = Graph(len(self.records), 1 << len(self.records), facts.parameter)
+        graph = Graph(len(self.records), 1 << len(self.records), facts.parameter, find_sizes(inputs))
         if facts.is_backward:
             self._backward.add(graph.number)
         refusal, writes = facts.cuda_graph_refusal, facts.writes_inputs

@@ -107,8 +107,8 @@ WINDOW_S = 0.5
 """Minimum time of the window in seconds, unless it has its maximum number of steps."""
 
 LONG_WINDOW_STEPS, LONG_WINDOW_S = 200, 2.0
-"""The window's maximum number of steps and minimum time on an accelerator, whose host may become faster for seconds
-after the last compilation."""
+"""The window's maximum number of steps and minimum time for steps of several kinds, and on an accelerator, whose host
+may become faster for seconds after the last compilation."""
 
 PROFILED_STEPS = (3, 10)
 PROFILED_S = 0.15
@@ -177,12 +177,14 @@ class Schedule:
         """The number of the step at which the profile began; ``None`` before it did."""
         return self._profile
 
-    def lengthen(self) -> None:
-        """Uses the window of an accelerator, unless the user or a comparison chose another.
+    def lengthen(self, *, for_kinds: bool = False) -> None:
+        """Uses the longer window, unless the user or a comparison chose another.
 
-        If the host is sampled after the window, the steps between the samples make it longer.
+        If the host is sampled after the window, the steps between the samples make it longer. But they are of the
+        profiled kinds only, so that steps ``for_kinds`` need the longer window all the same.
         """
-        if not self._limits.samples and (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S):
+        is_default = (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S)
+        if is_default and (for_kinds or not self._limits.samples):
             self._limits = replace(self._limits, most_steps=LONG_WINDOW_STEPS, window_s=LONG_WINDOW_S)
 
     def put_window_first(self) -> None:
@@ -215,6 +217,22 @@ class Schedule:
     def is_within_window(self, number: int, now_s: float) -> bool:
         """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
         return number < self._least_end or (number < self._most_end and now_s < self._least_end_s)
+
+    def wants_kinds(self, number: int) -> int:
+        """The number of steps that are profiled at the end of a step, if further steps may follow for other kinds.
+
+        It is 0 if none may: the user chose how many, other processes follow the plan, or the profile does not end here.
+        """
+        if self.state != PROFILING or self._profile is None or self._is_profiled:
+            return 0
+        steps = number - self._profile - self._warm_up
+        is_free = self._limits.steps is None and not self._coordinator.lead
+        return steps if is_free and steps == self._coordinator.read().profiled else 0
+
+    def profile_more(self) -> None:
+        """Adds a step to the profile."""
+        plan = self._coordinator.read()
+        self._coordinator.decide(replace(plan, profiled=plan.profiled + 1))
 
     def cross(self, number: int, first: int, now_s: float, *, noisy: bool, other_profiler: bool) -> list[Action]:
         """Crosses a boundary.

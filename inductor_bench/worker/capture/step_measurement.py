@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 import traceback
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +25,7 @@ from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, make_coordinator
+from .step_kinds import StepKinds
 from .step_recording import (
     CompileTimeMeter,
     Moment,
@@ -37,19 +38,16 @@ from .step_recording import (
     has_passed,
     make_steps,
     mark_boundary,
-    sum_up,
     wait_for,
 )
 
 # The notes that say what limits the figures of an observation.
-
 
 NO_STACKS = "no step was recorded with Python stacks ({reason}), so the lines of eager operators are unknown"
 NO_PROFILE = "no step was profiled: {reason}"
 INTERRUPTED = "too few steps follow each other without other compiled calls"
 PROFILED_FROM = 7
 """Number of settled steps from which on a program is profiled."""
-
 ENDED_IN_PROFILE = "the program ended while its steps were profiled: fewer of them were recorded than planned"
 
 
@@ -153,10 +151,7 @@ class Measurement:
         self._before: list[Moment] = []
         """The settled steps before the profile."""
         self._window: list[Moment] = []
-        self._profiled_graphs: set[int] = set()
-        """What the profiled steps called, as in ``Moment.graphs``."""
-        self._known_graphs: set[int] = set()
-        """What the settled steps called."""
+        self._kinds, self._profile_begin_s = StepKinds(graphs.sizes), 0.0
         self._earlier: ObservedSteps | None = None
         """What was measured of other steps, before these began to be measured."""
         self._is_found_anew = False
@@ -164,8 +159,7 @@ class Measurement:
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
-        self._compiled = False
-        self._source, self._steps = "", 0
+        self._compiled, self._source, self._steps = False, "", 0
         self._loop: LongerLoop | None = None
         self._boundaries_seen = self._last_noisy = self._marked = 0
         self._threads: deque[int] = deque(maxlen=STEADY)
@@ -198,6 +192,7 @@ class Measurement:
         self._end_sampling()
         self._keep_earlier()
         self._schedule.restart()
+        self._kinds.forget()
         self._settling_time.restart()
         self._boundaries_seen = 0
 
@@ -207,10 +202,10 @@ class Measurement:
             self._read_steps()
             self._earlier = self._described()
         self.found = replace(make_empty_steps(), first_step_time_s=self.found.first_step_time_s)
-        self._moments, self._before, self._window = [], [], []
+        self._moments, self._before, self._window, self._timed = [], [], [], ()
         self._gpu.restart()
         self._load.forget()
-        self._profiled_graphs, self._known_graphs = set(), set()
+        self._kinds.forget_profile()
 
     def note_pattern(self) -> None:
         """Notes that a pattern of calls was found just now: its repetitions compiled nothing."""
@@ -233,7 +228,7 @@ class Measurement:
             return False
         self._steps = number
         moment = self._clock.read(number, arrived_s)
-        moment.graphs = self._graphs.take_called()
+        moment.graphs, moment.sizes = self._graphs.take_called(), self._graphs.sizes.take()
         self._moments.append(moment)
         self._settling_time.pass_by(number, arrived_s)
         if arrived_s >= self._gpu.next_clock_s:
@@ -256,7 +251,7 @@ class Measurement:
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
         self._note_thread()
         moment = self._clock.read(number, arrived_s)
-        moment.graphs, moment.is_odd = self._graphs.take_called(), odd
+        moment.graphs, moment.sizes, moment.is_odd = self._graphs.take_called(), self._graphs.sizes.take(), odd
         moment.is_disturbed = noisy or other_profiler or self._is_found_anew
         self._steps = number
         if self._sampling is not None:
@@ -264,10 +259,10 @@ class Measurement:
             moment.left_s = time.perf_counter()
             return
         self._settling_time.arrive(number, arrived_s, noisy=noisy)
+        if self._boundaries_seen and not self._is_found_anew:  # else the step is not whole
+            self._kinds.note(moment, each_call=boundaries.pattern.takes_each_call)
         if self.is_recording:
-            mark_boundary(number)
-            self._marked += 1
-            odd = self._recording is not None and (odd or self._is_other(moment))
+            odd = self._mark_profiled(moment, noisy=noisy, odd=odd)
         if noisy:
             self._last_noisy = number
             if self._schedule.state == WAITING:
@@ -314,10 +309,16 @@ class Measurement:
             return False
         return noisy or (odd and self._schedule.state == PROFILING)
 
-    def _is_other(self, moment: Moment) -> bool:
-        """Whether a profiled step called other graphs than the settled steps, if these all called the same graphs."""
-        self._profiled_graphs.add(moment.graphs)
-        return len(self._known_graphs) == 1 and moment.graphs not in self._known_graphs
+    def _mark_profiled(self, moment: Moment, *, noisy: bool, odd: bool) -> bool:
+        """Marks the end of a step in the trace. Returns whether it is another step than those that are profiled."""
+        mark_boundary(moment.number)
+        self._marked += 1
+        counts = not self._graphs.device or self._marked > 2  # on a GPU the first profiled step does not count
+        odd = self._recording is not None and (odd or self._kinds.note_profiled(moment, counts=counts))
+        steps = 0 if noisy or odd else self._schedule.wants_kinds(moment.number)
+        if self._kinds.wants_more(steps, moment.arrived_s - self._profile_begin_s):
+            self._schedule.profile_more()
+        return odd
 
     def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
         """Notes the time from the first compilation to the end of the first step."""
@@ -366,7 +367,7 @@ class Measurement:
                 self._drop_recording()
             elif action is Action.PREPARE:
                 self._before = self._before or self._moments
-                self._known_graphs = {moment.graphs for moment in self._before[1:] if not moment.is_disturbed}
+                self._kinds.begin_profile(self._before)
                 if len(set(self._threads)) > 1:
                     raise OtherThreadError
                 self._recording = Recording(self._stem.with_suffix(".steps.trace.json"))
@@ -386,7 +387,7 @@ class Measurement:
 
     def _start(self, recording: Recording, number: int) -> None:
         recording.start()
-        self.is_recording, self._marked = True, 1
+        self.is_recording, self._marked, self._profile_begin_s = True, 1, time.perf_counter()
         mark_boundary(number)
 
     def _export(self, recording: Recording) -> None:
@@ -396,6 +397,10 @@ class Measurement:
         callers = recording.calls.list_callers()
         self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1, callers=callers)
         self._earlier = None
+        if self.found.step_times_s:  # of a window before the profile
+            self._keep_times(*self._timed)
+        if len(self._kinds.find_repeated()) > 1:
+            self._schedule.lengthen(for_kinds=True)
         self.write()
 
     def _begin_stacks(self, number: int) -> None:
@@ -429,7 +434,7 @@ class Measurement:
 
     def _sample(self, sampling: HostSampling, moment: Moment, *, other_profiler: bool) -> None:
         """Crosses a boundary while the host is sampled."""
-        is_usual = moment.graphs in self._profiled_graphs and not (moment.is_odd or moment.is_disturbed)
+        is_usual = self._kinds.is_profiled(moment) and not (moment.is_odd or moment.is_disturbed)
         if sampling.cross(moment, is_usual=is_usual) or other_profiler:
             self._end_sampling()
 
@@ -463,29 +468,25 @@ class Measurement:
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment], unsampled: Sequence[Sequence[Moment]] = ()) -> None:
-        """Keeps the times of the steps that call the same graphs as the profiled steps, and sums up the other steps.
+        """Keeps the times of the steps of the profiled kinds, and sums up the steps of ``windows`` by their kinds.
 
-        Args:
-            windows: stretches of all steps that followed each other.
-            unsampled: stretches of steps that call what the profiled ones call, between those that were sampled.
+        ``unsampled`` are further steps, of the profiled kinds only: those between the steps that were sampled.
         """
         self._timed, whole = windows, [step for window in windows for step in make_steps(window)]
-        steps = [*whole, *(step for window in unsampled for step in make_steps(window))]
-        kinds = {(graphs, False) for graphs in self._profiled_graphs}
-        if steps and not any(step.kind in kinds for step in steps):
-            kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}
-        usual = [step for step in steps if step.kind in kinds]
+        more = [step for window in unsampled for step in make_steps(window)]
+        found = self._kinds.divide(whole, more)
+        usual, first = found.steps, (whole or more)[:1]
         numbers, profile = {step.number for step in usual}, self._schedule.profiled_from
         self.found = replace(
             self.found,
-            settled_after=steps[0].number if steps else self.found.settled_after,
+            settled_after=first[0].number if first else self.found.settled_after,
             step_times_s=tuple(step.time_s for step in usual),
             step_numbers=tuple(step.number for step in usual),
             steps_before_profile=sum(profile is not None and step.number < profile for step in usual),
             window_s=sum(step.time_s for step in usual),
             host_step_time_s=statistics.median(step.host_time_s for step in usual) if usual else None,
-            other_steps=sum_up([step for step in whole if step.kind not in kinds], len(whole)),
-            step_kinds=sum_up(usual) if len({step.graphs for step in usual}) > 1 else (),
+            other_steps=found.others,
+            step_kinds=found.kinds,
             clocks=tuple(clock for clock in self._gpu.clocks if clock.step in numbers),
         )
 

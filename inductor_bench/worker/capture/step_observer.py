@@ -263,19 +263,21 @@ class StepObserver:
         # The program pays for each lookup at each call of a graph.
         graphs, by_id, running = self._graphs, self._graphs.by_id, self._graphs.running
         boundaries, measurement, perf_counter = self._boundaries, self._measurement, time.perf_counter
-        thread = self._thread
+        thread, sizes = self._thread, self._graphs.sizes
 
         @functools.wraps(original)
         def call(compiled: Any, inputs: Any) -> Any:
             graph = by_id.get(id(compiled))
             if graph is None:
-                graph = self._add(compiled)
+                graph = self._add(compiled, inputs)
                 if graph is None:
                     return original(compiled, inputs)
             if boundaries.searches_pattern and not thread.is_other():
                 self._search(graph, inputs)
             running.number = graph.number
             graphs.called |= graph.bit
+            if graph.sizes is not None:
+                sizes.note(graph.number, graph.sizes(inputs))
             if measurement.is_recording:
                 return measurement.call_graph(graph.number, original, compiled, inputs)
             begin_s = perf_counter()
@@ -285,11 +287,11 @@ class StepObserver:
 
         return call
 
-    def _add(self, compiled: Any) -> Graph | None:
+    def _add(self, compiled: Any, inputs: Any = ()) -> Graph | None:
         try:
             with self._lock:
                 self.note_change()
-                graph = self._graphs.by_id.get(id(compiled)) or self._graphs.add(compiled)
+                graph = self._graphs.by_id.get(id(compiled)) or self._graphs.add(compiled, inputs)
                 self._pattern.trains |= self._graphs.trains((graph.number,))
                 return graph
         except RECOVERABLE as error:

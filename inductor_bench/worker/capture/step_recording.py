@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ...devices.protocol import CPU
-from ...records.evidence import BOUNDARY, GraphCallTouches, ObservedSteps, ObservedTouches, OtherSteps
+from ...records.evidence import BOUNDARY, GraphCallTouches, ObservedSteps, ObservedTouches
 from ...store import codec
 from ..upstream.inductor import open_profiler_range
 from ..upstream.observing import detaching_cupti
@@ -37,6 +36,7 @@ class Moment:
     left_s: float = 0.0  # the host's time after that work
     event: Any = None  # the event on the device; ``None`` on a CPU
     graphs: int = 0  # a bit for the number of each graph that the step before it called
+    sizes: int = 0  # the number of the sizes in these calls, as ``CalledSizes.take`` returns it
     is_odd: bool = False  # whether other calls interrupted the step before it
     is_disturbed: bool = False  # whether the step before it compiled, or ran under another profiler
 
@@ -201,39 +201,24 @@ class ClockedStep:
     number: int
     time_s: float
     graphs: int  # a bit for the number of each graph that it called
+    sizes: int  # the number of the sizes in these calls
     is_odd: bool  # whether other calls interrupted it
     host_time_s: float  # on the host's clock
 
     @property
-    def kind(self) -> tuple[int, bool]:
+    def kind(self) -> tuple[int, int, bool]:
         """Returns what distinguishes the step from steps that do other work."""
-        return self.graphs, self.is_odd
+        return self.graphs, self.sizes, self.is_odd
 
 
 def make_steps(window: Sequence[Moment]) -> list[ClockedStep]:
     """The steps between these boundaries, without those that compiled or ran under another profiler."""
     pairs = zip(window, window[1:], compute_times(window).steps_s, strict=False)
     return [
-        ClockedStep(begin.number, time_s, end.graphs, end.is_odd, end.arrived_s - begin.left_s)
+        ClockedStep(begin.number, time_s, end.graphs, end.sizes, end.is_odd, end.arrived_s - begin.left_s)
         for begin, end, time_s in pairs
         if not end.is_disturbed
     ]
-
-
-def sum_up(steps: Sequence[ClockedStep], among: int | None = None) -> tuple[OtherSteps, ...]:
-    """Sums up the steps by the graphs that they called; ``among`` is the number of all steps."""
-    kinds: dict[int, list[float]] = {}
-    for step in steps:
-        kinds.setdefault(step.graphs, []).append(step.time_s)
-    return tuple(
-        OtherSteps(tuple(list_graphs(bits)), len(times), statistics.median(times), among)
-        for bits, times in kinds.items()
-    )
-
-
-def list_graphs(bits: int) -> Iterator[int]:
-    """The numbers of the graphs that these bits stand for."""
-    return (number for number in range(bits.bit_length()) if bits >> number & 1)
 
 
 # Records a trace of the program with torch's profiler, and marks boundaries and graph calls in it.

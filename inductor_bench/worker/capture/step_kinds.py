@@ -1,0 +1,227 @@
+"""Distinguishes kinds of steps by the graphs that they call, and by the sizes in calls of graphs for dynamic shapes."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+from ...records.evidence import OtherSteps
+from .step_recording import ClockedStep, Moment
+
+MOST_SIZES = 256
+"""Number of combinations of sizes that are distinguished. Steps with further ones count as steps of one kind."""
+
+MOST_CALLS = 16
+"""Number of different calls in a step whose sizes are noted."""
+
+MOST_KINDS = 20
+"""Number of kinds of which each has its own sums: those that take most time. The others are summed up together."""
+
+PROFILED_KINDS, PROFILED_KINDS_S = 30, 2.0
+"""Maximum number of profiled steps, and their maximum time, while a kind that the program repeats was not profiled."""
+
+SEVERAL_KINDS = 10
+"""Minimum number of profiled steps if the program repeats steps of several kinds."""
+
+
+def find_sizes(inputs: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
+    """Returns what reads the sizes among the inputs of a graph for dynamic shapes; ``None`` for another graph.
+
+    Inductor passes each size as an ``int``. A graph for fixed shapes has none among its inputs.
+    """
+    places = [place for place, value in enumerate(inputs) if type(value) is int]
+    return itemgetter(*places) if places else None
+
+
+class CalledSizes:
+    """The sizes in the calls of a step. Each combination that a step has gets a number; without sizes it is 0."""
+
+    def __init__(self) -> None:
+        self._called: set[tuple[int, Any]] = set()
+        self._numbers: dict[frozenset[tuple[int, Any]], int] = {frozenset(): 0}
+
+    def note(self, graph: int, sizes: Any) -> None:
+        """Notes the sizes in a call of the graph of this number: an integer, or a tuple of them."""
+        if len(self._called) < MOST_CALLS:
+            self._called.add((graph, sizes))
+
+    def take(self) -> int:
+        """The number of the combination in the calls since the last time that this was asked.
+
+        It is -1 for all combinations after the first :data:`MOST_SIZES`.
+        """
+        if not self._called:
+            return 0
+        called, self._called = frozenset(self._called), set()
+        if called not in self._numbers and len(self._numbers) <= MOST_SIZES:
+            self._numbers[called] = len(self._numbers)
+        return self._numbers.get(called, -1)
+
+    def list_sizes(self) -> dict[int, tuple[int, ...]]:
+        """The different sizes in each combination, in the order of the graphs and their inputs."""
+        return {number: tuple(dict.fromkeys(_flatten(called))) for called, number in self._numbers.items()}
+
+
+def _flatten(called: frozenset[tuple[int, Any]]) -> Iterator[int]:
+    for _, sizes in sorted((graph, sizes if isinstance(sizes, tuple) else (sizes,)) for graph, sizes in called):
+        yield from sizes
+
+
+Kind = tuple[int, int]
+"""The graphs that a step called, as in ``Moment.graphs``, and the number of its sizes."""
+
+
+@dataclass(frozen=True)
+class KindsOfSteps:
+    """What was found of the timed steps."""
+
+    steps: tuple[ClockedStep, ...]  # those of the profiled kinds
+    others: tuple[OtherSteps, ...]  # the kinds that were not profiled, with the time of their steps
+    kinds: tuple[OtherSteps, ...]  # the kinds of ``steps``, if there are several kinds
+
+
+class StepKinds:
+    """The kinds of steps that a program has made until now, and the profiled ones of them."""
+
+    def __init__(self, sizes: CalledSizes) -> None:
+        self.has_sizes = True
+        """Whether sizes distinguish steps: not if almost each step has other ones."""
+        self._sizes, self._each_call = sizes, False
+        self._seen: Counter[Kind] = Counter()
+        self._known: set[int] = set()
+        self._profiled: Counter[Kind] = Counter()
+
+    def forget(self) -> None:
+        """Forgets all steps, because other events are the boundaries from now on."""
+        self._seen.clear()
+        self.forget_profile()
+
+    def forget_profile(self) -> None:
+        """Forgets which steps were profiled."""
+        self._known.clear()
+        self._profiled.clear()
+
+    def note(self, moment: Moment, *, each_call: bool) -> None:
+        """Notes the step before a boundary; ``each_call`` says whether each call of one function is a step."""
+        self._each_call = each_call
+        kind = moment.graphs, moment.sizes
+        if kind in self._seen or len(self._seen) < MOST_SIZES:
+            self._seen[kind] += 1
+
+    def begin_profile(self, before: Sequence[Moment]) -> None:
+        """Notes that a profile begins after these settled steps."""
+        self._known = {moment.graphs for moment in before[1:] if not moment.is_disturbed}
+        self._profiled.clear()
+
+    def note_profiled(self, moment: Moment, *, counts: bool) -> bool:
+        """Notes a profiled step.
+
+        Returns whether it called other graphs than the settled steps, if these all called the same graphs, and the
+        program does not repeat it.
+
+        Args:
+            moment: the boundary after it.
+            counts: whether the analysis will use it.
+        """
+        if counts:
+            self._profiled[moment.graphs, moment.sizes] += 1
+        is_other = len(self._known) == 1 and moment.graphs not in self._known
+        return is_other and (moment.graphs, moment.sizes) not in self.find_repeated()
+
+    def find_repeated(self) -> set[Kind]:
+        """The kinds of steps that the program repeats. If each call is a step, a graph is not called only once."""
+        return {
+            kind for kind, count in self._seen.items() if kind[0] and (count > 1 or (self._each_call and not kind[1]))
+        }
+
+    def wants_more(self, steps: int, time_s: float) -> bool:
+        """Whether further steps should be profiled after this number of steps, which took ``time_s`` seconds."""
+        repeated = self.find_repeated()
+        if not steps or len(repeated) < 2:
+            return False
+        if steps <= SEVERAL_KINDS:
+            return True
+        return steps <= PROFILED_KINDS and time_s < PROFILED_KINDS_S and not repeated <= self._profiled.keys()
+
+    def is_profiled(self, moment: Moment) -> bool:
+        """Whether steps like the one before a boundary were profiled."""
+        sizes = moment.sizes
+        return any(graphs == moment.graphs and (one == sizes or not self.has_sizes) for graphs, one in self._profiled)
+
+    def divide(self, whole: Sequence[ClockedStep], more: Sequence[ClockedStep]) -> KindsOfSteps:
+        """Sums up steps by their kinds.
+
+        Args:
+            whole: steps of all kinds, as the program made them.
+            more: further steps, of profiled kinds only.
+        """
+        self.has_sizes = bool(self._profiled) and 2 * len({step.kind for step in whole}) <= len(whole)
+        profiled = self._profiled
+        if not self.has_sizes:
+            profiled = Counter()
+            for (graphs, _), count in self._profiled.items():
+                profiled[graphs, 0] += count
+            whole, more = ([replace(step, sizes=0) for step in some] for some in (whole, more))
+        steps = [*whole, *more]
+        kinds = {(*kind, False) for kind in profiled}
+        if steps and not any(step.kind in kinds for step in steps):
+            kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}
+        several = len({step.kind for step in whole}) > 1
+        summed = _Sum(sum(step.time_s for step in whole), len(whole), profiled, self._sizes.list_sizes())
+        return KindsOfSteps(
+            tuple(step for step in steps if step.kind in kinds),
+            summed.list_kinds([step for step in whole if step.kind not in kinds]),
+            summed.list_kinds([step for step in whole if step.kind in kinds]) if several else (),
+        )
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Sums up some of the steps: the time and number of all, the profiled ones of each kind, and what sizes are."""
+
+    whole_s: float
+    among: int
+    profiled: Mapping[Kind, int]
+    sizes: Mapping[int, tuple[int, ...]]
+
+    def list_kinds(self, steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
+        """The kinds of some steps, those that take most time first; the last one may be the sum of several."""
+        kinds: dict[tuple[int, int, bool], list[float]] = {}
+        for step in steps:
+            kinds.setdefault(step.kind, []).append(step.time_s)
+        ranked = sorted(kinds.items(), key=lambda one: -sum(one[1]))
+        if len(ranked) <= MOST_KINDS + 1:
+            return tuple(self._sum_up([kind], times) for kind, times in ranked)
+        few, rest = ranked[:MOST_KINDS], ranked[MOST_KINDS:]
+        pooled = self._sum_up([kind for kind, _ in rest], [time_s for _, times in rest for time_s in times])
+        return (*(self._sum_up([kind], times) for kind, times in few), pooled)
+
+    def _sum_up(self, kinds: Sequence[tuple[int, int, bool]], times: Sequence[float]) -> OtherSteps:
+        (graphs, sizes, _), pooled = kinds[0], len(kinds) > 1
+        return OtherSteps(
+            () if pooled else tuple(list_graphs(graphs)),
+            len(times),
+            statistics.median(times),
+            self.among,
+            sizes=() if pooled else self.sizes.get(sizes, ()),
+            p90_s=find_p90(times),
+            share=sum(times) / self.whole_s if self.whole_s else None,
+            profiled=sum(self.profiled.get((graphs, sizes), 0) for graphs, sizes, is_odd in kinds if not is_odd),
+            pooled=len(kinds) if pooled else 0,
+        )
+
+
+def find_p90(times: Sequence[float]) -> float:
+    """The time that 90% of the steps take at most, interpolated between the two steps next to it."""
+    if len(times) < 2:
+        return times[0]
+    return statistics.quantiles(times, n=10, method="inclusive")[-1]
+
+
+def list_graphs(bits: int) -> Iterator[int]:
+    """The numbers of the graphs that these bits stand for."""
+    return (number for number in range(bits.bit_length()) if bits >> number & 1)
