@@ -339,8 +339,8 @@ class Program:
     others: OtherWork | None = None
     # the kinds of steps that were not profiled, those that take most time first; ``step_times_s`` leaves them out
     other_steps: tuple[StepKind, ...] = ()
-    # the kinds of the steps of ``step_times_s``, those that take most time first; empty if there is no other kind. Steps
-    # between samples of the host are in ``step_times_s``, but are not counted here.
+    # the kinds of the steps of ``step_times_s``, those that take most time first; empty if all steps are of one kind.
+    # Steps between samples of the host are in ``step_times_s``, but are not counted here.
     step_kinds: tuple[StepKind, ...] = ()
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled

@@ -421,8 +421,8 @@ def test_steps_of_a_few_kinds_are_told_apart() -> None:
     times = (4e-3,) * 12 + (6e-3,) * 8
     run = with_program(run, step_times_s=times, step_kinds=kinds_of_steps)
     assert the(run, "unsteady-steps").text == (
-        "the timed steps are of 3 kinds: 12 of 4.00 ms (Block.forward and Block.backward (tokens[1] = 8)), 8 of 6.00 ms "
-        "(Block.forward (tokens[1] = 8)) and 5 of 5.00 ms (no graph); the figures are their means"
+        "the timed steps are of 3 kinds: 12 of 4.00 ms (Block.forward and Block.backward (tokens[1] = 8)), 8 of 6.00 "
+        "ms (Block.forward (tokens[1] = 8)) and 5 of 5.00 ms (no graph); the figures are their means"
     )
     assert run.program is not None
     assert " a step (optimizer steps; 20 timed of 3 kinds)" in describe_step(run.program)

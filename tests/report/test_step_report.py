@@ -40,6 +40,7 @@ from inductor_bench.records.run import (
     Part,
     Program,
     Run,
+    StepKind,
     Timeline,
 )
 from inductor_bench.report import names, palette
@@ -377,6 +378,58 @@ def test_steps_over_time_tell_timed_profiled_and_other_steps_apart() -> None:
     assert list(make_steps_plot(replace(program, ranks=()))) == []
     alone = replace(program.ranks[0], step_times_s=(1.0,))
     assert list(make_steps_plot(replace(program, ranks=(alone,)))) == []
+
+
+def service(*kinds: StepKind, others: tuple[StepKind, ...] = ()) -> Run:
+    """The run of a service whose steps are of these kinds; the ``others`` were not profiled."""
+    run = step_runs.host_paced()
+    assert run.program is not None
+    return replace(run, program=replace(run.program, step_kinds=kinds, other_steps=others))
+
+
+def kind(size: int, time_s: float, share: float, profiled: int = 3, **fields: Any) -> StepKind:
+    """Requests of one size."""
+    known: dict[str, Any] = {"labels": ("answer (dynamic)",), "sizes": (4, size), "p90_s": 2 * time_s, "share": share}
+    return StepKind(**{"count": 40, "time_s": time_s, "among": 120, **known, "profiled": profiled, **fields})
+
+
+def test_kinds_of_steps_have_a_row_each_in_every_format() -> None:
+    rare = kind(0, 1e-3, 0.05, 1, labels=(), sizes=(), pooled=7)
+    fixed = kind(0, 9e-3, 0.15, labels=("answer ([1] = 8)",), sizes=())
+    run = service(kind(512, 30e-3, 0.7), kind(64, 4e-3, 0.1), fixed, rare)
+    rows = [
+        "size 512 40 70.0% 30.0 ms 60.0 ms 3",
+        "[1] = 8 40 15.0% 9.00 ms 18.0 ms 3",
+        "size 64 40 10.0%",
+        "7 rare kinds 40 5.0%",
+    ]
+    for text in (run_screen(run, 100), run_markdown(run)):
+        plain = " ".join(text.replace("\\", "").replace("|", " ").split())
+        assert [plain.index(row) for row in rows] == sorted(plain.index(row) for row in rows)
+        assert "was profiled: what follows" not in plain
+    assert "<h2" in run_page(run) and "size 512" in run_page(run)
+
+
+def test_many_kinds_of_steps_have_six_rows_and_one_for_the_others_on_a_screen() -> None:
+    run = service(*(kind(n, 1e-3 * n, 0.1 if n > 10 else 0.05) for n in range(15, 5, -1)))
+    shown = re.findall(r"^(?:size \d+|and \d more) .*", run_screen(run, 100), re.MULTILINE)
+    assert shown[6].split() == ["and", "4", "more", "160", "20.0%", "12"]
+    assert run_markdown(run).count("| size ") == 10
+
+
+def test_a_kind_of_steps_that_takes_much_time_and_was_not_profiled_is_told_with_a_command() -> None:
+    run = service(kind(8, 9e-3, 0.27), others=(kind(512, 90e-3, 0.73, 0, count=4),))
+    text = " ".join(run_screen(run, 100).split())
+    assert "No step of size 512, which takes 73% of the time, was profiled: what follows leaves it out." in text
+    command = re.search(r"`?(inductor-bench breakdown [^`]*--steps (\d+)[^`]*)`? profiles more steps", text)
+    assert command is not None and int(command[2]) >= 130, "4 of 120 steps"
+
+
+@pytest.mark.parametrize(
+    "kinds", [(), (kind(8, 9e-3, 1.0),), (kind(8, 9e-3, 0.97), kind(9, 5e-3, 0.03)), (kind(8, 9e-3, 0.5),) * 2]
+)
+def test_steps_of_one_kind_or_of_one_time_have_no_table(kinds: tuple[StepKind, ...]) -> None:
+    assert run_screen(service(*kinds), 100).replace("Kinds", "") == run_screen(service(*kinds), 100)
 
 
 # The section on the host: its table, what the samples cost, and the flame graph.

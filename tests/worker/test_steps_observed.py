@@ -174,10 +174,15 @@ def test_the_steps_of_nested_loops_are_those_of_the_outer_one() -> None:
 
 def test_each_call_of_a_service_is_a_step_whatever_graph_it_takes() -> None:
     found, _ = observe("answers", 600)
-    assert (found.state, found.source, len(found.graphs)) == (DONE, PATTERN, 2) and found.other_steps == ()
+    assert (found.state, found.source) == (DONE, PATTERN) and found.other_steps == ()
+    assert sorted(one.sizes for one in found.step_kinds) == [(), (16,), (32,)]
+    assert sum(one.share or 0.0 for one in found.step_kinds) == pytest.approx(1)
+    assert all(one.count > 2 and (one.p90_s or 0.0) >= one.time_s for one in found.step_kinds)
+    assert sum(one.profiled or 0 for one in found.step_kinds) == found.profiled_steps, "each kind is in the profile"
+    assert min(one.profiled or 0 for one in found.step_kinds) > 0
     calls, boundaries = ranges(found.trace, GRAPH_CALL), ranges(found.trace, BOUNDARY)
     assert len(calls) == found.profiled_steps == len(boundaries) - 1 > 5, "a call in each step"
-    assert {number for _, number in calls} <= {0, 1}
+    assert len({number for _, number in calls}) == 2, "the graph of one row, and that of any number"
 
 
 def test_few_iterations_of_an_outer_loop_leave_the_steps_of_the_inner_one() -> None:

@@ -12,6 +12,7 @@ from inductor_bench.worker.capture import step_measurement
 from inductor_bench.worker.capture.schedule import (
     ATTEMPTS,
     LEAD,
+    LONG_WINDOW_STEPS,
     WINDOW_STEPS,
     Action,
     Follower,
@@ -84,6 +85,29 @@ def test_long_steps_are_timed_five_times_and_profiled_three_times_and_one() -> N
     program.cross(40)
     at = places(program)
     assert at[A.CLOSE] - at[A.OPEN] == WINDOW_STEPS[0] and at[A.EXPORT] - at[A.RECORD] == 4
+
+
+def test_a_profile_goes_on_for_kinds_of_steps_unless_the_user_or_a_plan_says_how_many() -> None:
+    program = Program()
+    while program.schedule.state != DONE:
+        if 0 < program.schedule.wants_kinds(program.number + 1) < 20:
+            program.schedule.profile_more()
+        program.cross()
+    at = places(program)
+    assert at[A.EXPORT] - at[A.RECORD] == 20 and at[A.STACKS] == at[A.EXPORT] + 1
+    for limits, agreement in ((WindowLimits(steps=5), None), (None, Leader(Path("unused")))):
+        asked = Program(limits=limits, agreement=agreement)
+        asked.schedule.state, asked.schedule._profile = PROFILING, 3
+        assert not any(map(asked.schedule.wants_kinds, range(30)))
+
+
+def test_steps_of_several_kinds_have_the_longer_window_even_if_the_host_is_sampled() -> None:
+    for limits, most in ((WindowLimits(samples=True), LONG_WINDOW_STEPS), (WindowLimits(steps=5), 5)):
+        program = Program(limits=limits)
+        program.schedule.lengthen(for_kinds=True)
+        program.cross(400)
+        at = places(program)
+        assert at[A.CLOSE] - at[A.OPEN] == most
 
 
 def test_without_a_profile_all_is_measured_at_the_end_of_the_window() -> None:

@@ -1,0 +1,121 @@
+"""Which kinds of steps a program makes: by graphs and sizes, with their times, and whether the profile has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from inductor_bench.worker.capture.step_kinds import (
+    MOST_CALLS,
+    MOST_KINDS,
+    MOST_SIZES,
+    PROFILED_KINDS,
+    PROFILED_KINDS_S,
+    SEVERAL_KINDS,
+    CalledSizes,
+    StepKinds,
+    find_sizes,
+)
+from inductor_bench.worker.capture.step_recording import ClockedStep, Moment
+
+
+def moment(graphs: int, sizes: int = 0) -> Moment:
+    """A boundary after a step that called these graphs."""
+    return Moment(0, 0.0, graphs=graphs, sizes=sizes)
+
+
+def steps(*found: tuple[int, int, float]) -> list[ClockedStep]:
+    """Steps by their graphs, sizes and times."""
+    return [ClockedStep(n, time_s, graphs, sizes, False, time_s) for n, (graphs, sizes, time_s) in enumerate(found)]
+
+
+def made(profiled: Sequence[Moment], sizes: CalledSizes | None = None, *, each_call: bool = False) -> StepKinds:
+    """The kinds after these steps were profiled."""
+    kinds = StepKinds(sizes or CalledSizes())
+    for one in profiled:
+        kinds.note(one, each_call=each_call)
+        kinds.note_profiled(one, counts=True)
+    return kinds
+
+
+def test_the_sizes_of_a_call_are_the_integers_among_its_inputs() -> None:
+    assert find_sizes([1.0, True, "4"]) is None
+    one, two = find_sizes([object(), 64]), find_sizes([4, object(), 64])
+    assert one is not None and one([object(), 32]) == 32
+    assert two is not None and two([8, object(), 32]) == (8, 32)
+
+
+def test_each_combination_of_sizes_has_a_number_and_few_are_kept() -> None:
+    sizes = CalledSizes()
+    assert sizes.take() == 0, "no call had a size"
+    for order in ((1, 0), (0, 1)):
+        for graph in order:
+            sizes.note(graph, (4, 32 + graph))
+        assert sizes.take() == 1, "the order of the calls does not matter"
+    assert sizes.list_sizes() == {0: (), 1: (4, 32, 33)}
+    numbers = []
+    for size in range(2 * MOST_SIZES):
+        sizes.note(0, size)
+        numbers.append(sizes.take())
+    assert numbers[: MOST_SIZES - 1] == list(range(2, MOST_SIZES + 1)) and set(numbers[MOST_SIZES:]) == {-1}
+    for size in range(2 * MOST_CALLS):
+        sizes.note(1, -size)
+    assert len(sizes.list_sizes()) == MOST_SIZES + 1 and sizes.take() == -1
+
+
+def test_each_kind_has_its_share_of_the_time_its_median_and_its_90th_percentile() -> None:
+    sizes = CalledSizes()
+    for size in (32, 256):
+        sizes.note(0, size)
+        sizes.take()
+    kinds = made([moment(1, 1), moment(1, 1), moment(1, 2)], sizes)
+    found = kinds.divide(steps(*[(1, 1, 0.001 * n) for n in range(1, 12)], *[(1, 2, 0.1)] * 4, (2, 0, 0.034)), [])
+    assert len(found.steps) == 15, "the steps of kinds that were not profiled are left out"
+    long, short = found.kinds
+    assert (long.sizes, long.count, long.profiled, long.among) == ((256,), 4, 1, 16)
+    assert (short.sizes, short.time_s, short.p90_s, short.profiled) == ((32,), 0.006, pytest.approx(0.010), 2)
+    (other,) = found.others
+    assert (other.graphs, other.sizes, other.profiled) == ((1,), (), 0)
+    assert [one.share for one in (long, short, other)] == pytest.approx([0.8, 0.132, 0.068])
+
+
+def test_steps_that_each_have_another_size_are_of_one_kind() -> None:
+    kinds = made([moment(1, n) for n in range(1, 5)])
+    found = kinds.divide(steps(*[(1, n, 0.01) for n in range(3, 20)]), [])
+    assert len(found.steps) == 17 and (found.kinds, found.others) == ((), ())
+    assert kinds.is_profiled(moment(1, 77)) and not kinds.is_profiled(moment(2, 1))
+
+
+def test_without_a_profile_sizes_leave_no_step_out() -> None:
+    found = made([]).divide(steps(*[(1, n % 2, 0.01) for n in range(10)]), [])
+    assert len(found.steps) == 10 and found.kinds == ()
+
+
+def test_rare_kinds_are_summed_up_together() -> None:
+    many = MOST_KINDS + 5
+    kinds = made([moment(1, n) for n in range(1, many + 1)])
+    found = kinds.divide(steps(*[(1, n, 0.01 * n) for n in range(1, many + 1) for _ in range(2)]), [])
+    assert [one.pooled for one in found.kinds] == [*[0] * MOST_KINDS, 5]
+    assert (found.kinds[-1].count, found.kinds[-1].profiled, found.kinds[-1].graphs) == (10, 5, ())
+    assert sum(one.share or 0.0 for one in found.kinds) == pytest.approx(1)
+
+
+def test_the_profile_goes_on_until_each_repeated_kind_was_in_it() -> None:
+    kinds = made([moment(1)] * 20)
+    assert not kinds.wants_more(3, 0.0), "one kind"
+    for _ in range(2):
+        kinds.note(moment(2), each_call=False)
+    assert kinds.wants_more(SEVERAL_KINDS + 1, 0.5) and not kinds.wants_more(0, 0.5)
+    assert not kinds.wants_more(SEVERAL_KINDS + 1, PROFILED_KINDS_S) and not kinds.wants_more(PROFILED_KINDS + 1, 0.5)
+    kinds.note_profiled(moment(2), counts=True)
+    assert kinds.wants_more(SEVERAL_KINDS, 0.5) and not kinds.wants_more(SEVERAL_KINDS + 1, 0.5)
+
+
+def test_an_evaluation_is_no_kind_to_profile_but_a_size_of_a_service_is() -> None:
+    for each_call in (False, True):
+        kinds = made([moment(1)] * 4, each_call=each_call)
+        kinds.begin_profile([moment(1)] * 3)
+        kinds.note(moment(2), each_call=each_call)
+        assert kinds.note_profiled(moment(2), counts=True) is not each_call
+        assert (kinds.find_repeated() == {(1, 0), (2, 0)}) is each_call
