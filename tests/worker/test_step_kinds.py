@@ -87,6 +87,12 @@ def test_steps_that_each_have_another_size_are_of_one_kind() -> None:
     assert kinds.is_profiled(moment(1, 77)) and not kinds.is_profiled(moment(2, 1))
 
 
+def test_sizes_that_take_the_same_time_make_no_kinds() -> None:
+    for longer, count in ((1.05, 12), (1.2, 6)):
+        found = made([moment(1, 1)]).divide(steps(*[(1, 1, 0.01), (1, 2, 0.01 * longer)] * 6), [])
+        assert len(found.steps) == count and bool(found.others) is (count == 6)
+
+
 def test_without_a_profile_sizes_leave_no_step_out() -> None:
     found = made([]).divide(steps(*[(1, n % 2, 0.01) for n in range(10)]), [])
     assert len(found.steps) == 10 and found.kinds == ()

@@ -72,8 +72,9 @@ def find_long_other_steps(program: Program) -> OtherStepsTime | None:
 def _describe_other_steps(program: Program) -> Iterator[str]:
     found = find_long_other_steps(program)
     if found is not None:
+        other = "had other sizes" if all(one.sizes for one in program.other_steps) else "ran other calls"
         yield (
-            f"{found.steps} of {plural(found.among, 'step')} ran other calls and took {units.seconds(found.mean_s)}"
+            f"{found.steps} of {plural(found.among, 'step')} {other} and took {units.seconds(found.mean_s)}"
             f"{' each' if found.steps > 1 else ''}, {units.whole_percent(found.share)} of the time"
         )
 

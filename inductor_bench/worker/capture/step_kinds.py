@@ -24,6 +24,9 @@ MOST_KINDS = 20
 PROFILED_KINDS, PROFILED_KINDS_S = 30, 2.0
 """Maximum number of profiled steps, and their maximum time, while a kind that the program repeats was not profiled."""
 
+OTHER_TIME = 0.1
+"""Steps of two sizes take other times if these differ by at least this share of their median."""
+
 SEVERAL_KINDS = 10
 """Minimum number of profiled steps if the program repeats steps of several kinds."""
 
@@ -89,7 +92,7 @@ class StepKinds:
 
     def __init__(self, sizes: CalledSizes) -> None:
         self.has_sizes = True
-        """Whether sizes distinguish steps: not if almost each step has other ones."""
+        """Whether sizes distinguish steps: not if almost each step has other ones, or if all take the same time."""
         self._sizes, self._each_call = sizes, False
         self._seen: Counter[Kind] = Counter()
         self._known: set[int] = set()
@@ -159,7 +162,7 @@ class StepKinds:
             whole: steps of all kinds, as the program made them.
             more: further steps, of profiled kinds only.
         """
-        self.has_sizes = bool(self._profiled) and 2 * len({step.kind for step in whole}) <= len(whole)
+        self.has_sizes = bool(self._profiled) and _differ_by_size(whole)
         profiled = self._profiled
         if not self.has_sizes:
             profiled = Counter()
@@ -179,6 +182,25 @@ class StepKinds:
         )
 
 
+def _differ_by_size(steps: Sequence[ClockedStep]) -> bool:
+    """Whether there are few kinds of steps, and steps that call the same graphs take other times with other sizes."""
+    kinds = _group(steps)
+    if 2 * len(kinds) > len(steps):
+        return False
+    medians: dict[tuple[int, bool], list[float]] = {}
+    for (graphs, _, is_odd), times in kinds.items():
+        medians.setdefault((graphs, is_odd), []).append(statistics.median(times))
+    return any(max(some) - min(some) >= OTHER_TIME * statistics.median(some) for some in medians.values())
+
+
+def _group(steps: Sequence[ClockedStep]) -> dict[tuple[int, int, bool], list[float]]:
+    """The times of the steps of each kind."""
+    kinds: dict[tuple[int, int, bool], list[float]] = {}
+    for step in steps:
+        kinds.setdefault(step.kind, []).append(step.time_s)
+    return kinds
+
+
 @dataclass(frozen=True)
 class _Sum:
     """Sums up some of the steps: the time and number of all, the profiled ones of each kind, and what sizes are."""
@@ -190,10 +212,7 @@ class _Sum:
 
     def list_kinds(self, steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
         """The kinds of some steps, those that take most time first; the last one may be the sum of several."""
-        kinds: dict[tuple[int, int, bool], list[float]] = {}
-        for step in steps:
-            kinds.setdefault(step.kind, []).append(step.time_s)
-        ranked = sorted(kinds.items(), key=lambda one: -sum(one[1]))
+        ranked = sorted(_group(steps).items(), key=lambda one: -sum(one[1]))
         if len(ranked) <= MOST_KINDS + 1:
             return tuple(self._sum_up([kind], times) for kind, times in ranked)
         few, rest = ranked[:MOST_KINDS], ranked[MOST_KINDS:]

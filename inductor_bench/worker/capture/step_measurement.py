@@ -397,10 +397,10 @@ class Measurement:
         callers = recording.calls.list_callers()
         self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1, callers=callers)
         self._earlier = None
-        if self.found.step_times_s:  # of a window before the profile
-            self._keep_times(*self._timed)
         if len(self._kinds.find_repeated()) > 1:
             self._schedule.lengthen(for_kinds=True)
+            if self.found.step_times_s:  # of a window before the profile
+                self._keep_times(*self._timed)
         self.write()
 
     def _begin_stacks(self, number: int) -> None:
