@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, find_level
-from .step_costs import find_pace_setter, list_kinds
+from .step_costs import find_pace_setter, list_kinds, take_different_times
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
@@ -209,6 +210,8 @@ def _add_ledger(
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
     steps = (_leave_settling_out if steps.step_time_s else _use_profiled_times)(steps, found)
+    if take_different_times(observed.steps.step_kinds):  # the profile averages them, too
+        steps = replace(steps, step_time_s=statistics.fmean(steps.step_times_s[slice(*steps.level)]))
     if not observed.steps.step_times_s:
         notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
     lines, samples = find_lines_of_steps(found, places), observed.steps.samples

@@ -378,6 +378,16 @@ def calls_differ(run: Run) -> bool:
     return find_step(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1
 
 
+DIFFERENT_KINDS = 0.1
+"""Kinds of steps take different times if these differ by at least this share of their median."""
+
+
+def take_different_times(kinds: Sequence[OtherSteps] | Sequence[StepKind]) -> bool:
+    """Whether there are several kinds of steps, which take different times."""
+    times = [kind.time_s for kind in kinds if not kind.pooled]
+    return len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
+
+
 def list_kinds(kinds: Iterable[OtherSteps], modules: Sequence[str], labels: Mapping[str, str]) -> Iterator[StepKind]:
     """The kinds of steps with their graphs, those that take most time first, and the pooled ones last.
 

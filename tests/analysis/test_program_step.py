@@ -22,7 +22,7 @@ from inductor_bench.analysis.ledger import find_uses
 from inductor_bench.analysis.program_step import DescribedProgram, add_notes, describe_program
 from inductor_bench.analysis.statistics import find_level
 from inductor_bench.records.base import Category
-from inductor_bench.records.evidence import ObservedSteps
+from inductor_bench.records.evidence import ObservedSteps, OtherSteps
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Capture, Part, Program
 from inductor_bench.store import codec
@@ -248,6 +248,19 @@ def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:
     assert find_uses("forward", rows, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
     elsewhere = {("backward", key): use for (_, key), use in uses.items()}
     assert find_uses("forward", rows, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2
+
+
+def test_the_step_of_several_kinds_is_their_mean_as_the_profile_averages_them(tmp_path: Path) -> None:
+    times, kinds = (
+        (10e-3,) * 18 + (50e-3,) * 2,
+        (OtherSteps((0,), 2, 50e-3, 20, sizes=(8,)), OtherSteps((0, 1), 18, 10e-3)),
+    )
+    seen = observation(step_times_s=times, step_numbers=(), steps_before_profile=1)
+    assert described(tmp_path / "one", seen).program.step_time_s == 10e-3
+    program = described(tmp_path / "two", replace(seen, step_kinds=kinds)).program
+    assert program.step_time_s == pytest.approx(14e-3)
+    both, one = program.step_kinds
+    assert (one.sizes, len(one.labels), len(both.labels)) == ((8,), 1, 2), "the most frequent first, without shares"
 
 
 def test_settling_steps_that_take_longer_than_profiled_ones_are_left_out(tmp_path: Path) -> None:

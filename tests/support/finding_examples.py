@@ -22,9 +22,8 @@ from inductor_bench.analysis.findings import (
     product_findings,
     program_findings,
     step_findings,
-    step_phrases,
 )
-from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, SLOWED
+from inductor_bench.analysis.step_costs import DIFFERENT_KINDS, EQUAL_STEPS, FAR_OFF, SLOWED
 from inductor_bench.records import evidence
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompiledFunction, CompilePhase, MachineLoad
@@ -256,7 +255,7 @@ EXAMPLES: dict[str, Example] = {
         says=(
             share(levels.LEAST_CHANGE),
             share(levels.APART),
-            share(step_phrases.DIFFERENT_KINDS),
+            share(DIFFERENT_KINDS),
             f"2 to {step_findings.MOST_KINDS} kinds",
             share(step_findings.DRIFT),
             share(step_findings.SPREAD),

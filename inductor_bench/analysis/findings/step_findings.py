@@ -119,9 +119,9 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     steady = times[slice(*program.level)] if program.level[1] else times
     groups, change = find_groups(steady), _compute_drift(steady)
     low, middle, high = statistics.quantiles(steady, n=4) if len(steady) > 1 else steady * 3
-    medians = program.level[1] and not vary_widely(steady)
-    figures = "the figures are medians" if medians else "the figures are their means"
     kinds = list(_describe_kinds(evidence.run, program))
+    medians = program.level[1] and not (vary_widely(steady) or find_differing_kinds(program))
+    figures = "the figures are medians" if medians else "the figures are their means"
     if len(steady) < len(times):
         text = _describe_level(program)
     elif kinds:

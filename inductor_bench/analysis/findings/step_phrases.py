@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
-from ..step_costs import compute_eager_ratio
+from ..step_costs import compute_eager_ratio, take_different_times
 from .finding import Rows, join_words, plural
 
 _SOURCES = {
@@ -20,9 +20,6 @@ _SOURCES = {
     OPTIMIZER_STEPS: "optimizer steps",
     PATTERN: "found in the pattern of compiled calls",
 }
-
-DIFFERENT_KINDS = 0.1
-"""Two kinds of steps have different times if they differ by more than this share of their median."""
 
 MUCH_TIME = 0.1
 """Share of the time in steps that ran other calls from which the first line names them."""
@@ -81,9 +78,7 @@ def _describe_other_steps(program: Program) -> Iterator[str]:
 
 def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
     """The kinds of the timed steps, by the graphs that they called; empty if they take about the same time."""
-    times = [kind.time_s for kind in program.step_kinds]
-    differ = len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
-    return program.step_kinds if differ else ()
+    return program.step_kinds if take_different_times(program.step_kinds) else ()
 
 
 LEAST_OTHERS = 0.05
@@ -99,10 +94,7 @@ def list_shown_kinds(program: Program) -> tuple[StepKind, ...]:
     """
     kinds = (*program.step_kinds, *program.other_steps)
     shares = [kind.share or 0.0 for kind in kinds]
-    times = [kind.time_s for kind in kinds if not kind.pooled]
-    if len(times) < 2 or sum(shares) - max(shares) < LEAST_OTHERS:
-        return ()
-    if max(times) - min(times) < DIFFERENT_KINDS * statistics.median(times):
+    if not take_different_times(kinds) or sum(shares) - max(shares) < LEAST_OTHERS:
         return ()
     return tuple(sorted(kinds, key=lambda kind: (bool(kind.pooled), -(kind.share or 0.0))))
 
@@ -119,9 +111,10 @@ def name_kinds(kinds: Sequence[StepKind], run: Run) -> list[str]:
     for kind in kinds:
         graphs = kind.labels or tuple(labels[slug] for slug in kind.graphs if slug in labels)
         sizes = [size for size in kind.sizes if size not in same] or kind.sizes
-        ends = {end[1] if (end := _SIZES.search(graph)) else "" for graph in graphs}
-        end = ends.pop() if len(ends) == 1 else ""
-        words = f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}" if sizes else end
+        ends = {str(end[1]) if (end := _SIZES.search(graph)) else "" for graph in graphs}
+        words = ends.pop() if len(ends) == 1 else ""
+        if sizes:
+            words = f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}"
         names = [_SIZES.sub("", graph) if words else graph for graph in graphs]
         found.append((join_words(names) or "no graph", words, kind.pooled))
     own = [(graphs, words) for graphs, words, pooled in found if not pooled]
