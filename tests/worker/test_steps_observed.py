@@ -175,7 +175,7 @@ def test_the_steps_of_nested_loops_are_those_of_the_outer_one() -> None:
 def test_each_call_of_a_service_is_a_step_whatever_graph_it_takes() -> None:
     found, _ = observe("answers", 600)
     assert (found.state, found.source) == (DONE, PATTERN) and found.other_steps == ()
-    assert sorted(one.sizes for one in found.step_kinds) == [(), (16,), (32,)]
+    assert sorted(one.sizes for one in found.step_kinds) == [(), (16,), (8192,)]
     assert sum(one.share or 0.0 for one in found.step_kinds) == pytest.approx(1)
     assert all(one.count > 2 and (one.p90_s or 0.0) >= one.time_s for one in found.step_kinds)
     assert sum(one.profiled or 0 for one in found.step_kinds) == found.profiled_steps, "each kind is in the profile"
