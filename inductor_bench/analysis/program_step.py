@@ -209,9 +209,7 @@ def _add_ledger(
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
-    steps = (_leave_settling_out if steps.step_time_s else _use_profiled_times)(steps, found)
-    if take_different_times(observed.steps.step_kinds):  # the profile averages them, too
-        steps = replace(steps, step_time_s=statistics.fmean(steps.step_times_s[slice(*steps.level)]))
+    steps = _find_step_time(steps, found, observed)
     if not observed.steps.step_times_s:
         notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
     lines, samples = find_lines_of_steps(found, places), observed.steps.samples
@@ -311,6 +309,14 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
         {number: one.host_time_s for number, one in enumerate(observed.steps.graphs) if one.host_time_s is not None},
         steps.places,
     )
+
+
+def _find_step_time(steps: RankSteps, found: ProgramWorks, observed: StepEvidence) -> RankSteps:
+    """The steps with their time beside the profile. Of several kinds it is the mean, because the profile averages."""
+    steps = (_leave_settling_out if steps.step_time_s else _use_profiled_times)(steps, found)
+    if not take_different_times(observed.steps.step_kinds):
+        return steps
+    return replace(steps, step_time_s=statistics.fmean(steps.step_times_s[slice(*steps.level)]))
 
 
 def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
