@@ -29,7 +29,7 @@ from ..records.module import (
     ProfiledIterations,
 )
 from ..records.run import AcceleratorFacts, Environment, Part, Peaks, Program, Run
-from ..records.traced import DeviceEvent, Gaps, Iteration, Trace
+from ..records.traced import DeviceEvent, Gaps, Iteration, OperatorCall, Trace
 from ..store.run_files import validate_module
 from ..trace.program_trace import compute_busy_time, compute_union_length, find_gaps_between, gaps
 from ..version import __version__
@@ -61,6 +61,7 @@ class ModuleInStep:
     uses: Mapping[tuple[str, KernelIdentity], StepUse] = field(default_factory=dict)  # of kernels, by module
     dram_shares: Mapping[int, float] = field(default_factory=dict)  # see KernelFacts
     called_at: tuple[SourceLine, ...] = ()  # the lines of the program that call the module
+    call_times: Mapping[OperatorCall, float] = field(default_factory=dict)  # seconds of its library calls
     # The uses that an earlier analysis found, if the profiles that show them were not kept.
     known: Mapping[KernelIdentity, StepUse] | None = None
 
@@ -206,6 +207,7 @@ def read_kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s:
         called_at=step.called_at if step else (),
         use_in_step=partial(step.list_uses, on_host=device.runs_on_host) if step and step.has_uses else None,
         step_time_s=step.time_s if step else 0.0,
+        call_times={(one.name, one.arguments): time_s for one, time_s in step.call_times.items()} if step else {},
     )
 
 
@@ -406,8 +408,9 @@ def _find_steps_of_modules(
     time_s, parts, uses = step.program.step_time_s, step.program.parts, step.leading.kernels
     divided = step.leading.divided
     lines = divided.list_call_lines() if divided is not None else {}
+    calls = step.leading.call_times
     return {
-        slug: ModuleInStep(slug, time_s, parts, uses, shares.get(slug, {}), lines.get(slug, ()))
+        slug: ModuleInStep(slug, time_s, parts, uses, shares.get(slug, {}), lines.get(slug, ()), calls.get(slug, {}))
         for slug in (module.slug for module in evidence.modules)
     }
 

@@ -99,6 +99,7 @@ class KernelFacts:
     # The use of kernels in a step of the program; None if no step was observed.
     use_in_step: Callable[[Sequence[OwnTime]], Sequence[StepUse | None]] | None = None
     step_time_s: float = 0.0  # the time of that step
+    call_times: Mapping[CostKey, float] = field(default_factory=dict)  # seconds of library calls in that step
 
 
 def find_steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
@@ -292,6 +293,33 @@ def _make_kernel(group: _Group, use: StepUse | None, context: _Context) -> Kerne
         step_time_s=use.time_s if use else None,
         step_share=use.time_s / facts.step_time_s if use else None,
         dram_bytes=dram_bytes,
+        bfloat16_ratio=_compute_bfloat16_ratio(group, facts) if definition is None else None,
+    )
+
+
+def _compute_bfloat16_ratio(group: _Group, facts: KernelFacts) -> float | None:
+    """The time of a library kernel's calls in bfloat16, divided by their time in float32; ``None`` if none was timed.
+
+    Calls that were not timed count as equally long in both.
+    """
+    times: dict[CostKey, float] = {
+        key: time_s for key, time_s in facts.call_times.items() if key[0] == group.first.operator
+    }
+    if not times:
+        times = defaultdict(float)
+        for activity, part in group.counted:
+            if part is not None:
+                times[part.operator, part.arguments] += activity.duration_s
+    ratios = {key: facts.costs.get(key, UNKNOWN).bfloat16_ratio for key in times}
+    whole_s = sum(times.values())
+    if not whole_s or all(ratio is None for ratio in ratios.values()):
+        return None
+    return (
+        sum(
+            time_s * (1.0 if ratio is None else ratio)
+            for time_s, ratio in zip(times.values(), ratios.values(), strict=True)
+        )
+        / whole_s
     )
 
 

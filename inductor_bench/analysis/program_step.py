@@ -22,7 +22,7 @@ from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramT
 from ..trace.program_trace import Markers, has_lost_steps
 from ..trace.program_works import ProgramWorks, find_kernel_spans
 from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_calls
-from .call_work import EagerOperators, find_dtype, find_operators, find_parts
+from .call_work import EagerOperators, OperatorPart, find_dtype, find_operators, find_parts
 from .evidence_files import KEPT_BYTES, EvidenceFiles, list_graphs, read_traced_steps
 from .findings.finding import plural
 from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
@@ -168,8 +168,8 @@ class DescribedProcess:
     stretches: tuple[CallStretch, ...] = ()  # the loops in a step; empty if it has none
     divided: DividedSteps | None = None  # whose the works of the steps are; None without a profile
     queue: QueuedStep | None = None  # for the simulation; None without a profile, and on a CPU
-    # the library calls of graphs, or parts of them, whose costs torch should count, without duplicates
-    operator_calls: tuple[OperatorCall, ...] = ()
+    # the seconds in a step of the library calls of graphs, or of parts of them, by the module's slug
+    call_times: Mapping[str, Mapping[OperatorCall, float]] = field(default_factory=dict)
 
 
 def describe_process(
@@ -256,7 +256,7 @@ def _add_ledger(
         events=_annotate_events(trace, found, modules, places, files),
         divided=DividedSteps.of(described, found.activities, _read_layers(modules, files), observed.steps.callers),
         queue=None if queue is None else _queue_step(queue, found, described, observed),
-        operator_calls=tuple(_list_operator_calls(found, modules, files)),
+        call_times=_sum_call_times(by_slug, found.window.step_count, files),
     )
 
 
@@ -275,16 +275,17 @@ def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, tr
     return replace(make_timeline(steps, found.host_works, observed.steps.rank), kernels=kernels)
 
 
-def _list_operator_calls(
-    found: ProgramWorks, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles
-) -> Iterable[OperatorCall]:
-    calls: dict[OperatorCall, None] = {}
-    for number, activities in _group_by_module(found, modules):
-        device = files.source(modules[number].slug).device
-        for part in dict.fromkeys(find_parts(activities)):
-            if part is not None:
-                calls[OperatorCall(part.operator, part.arguments, device)] = None
-    return calls
+def _sum_call_times(
+    by_slug: Mapping[str, Sequence[Activity]], steps: int, files: EvidenceFiles
+) -> dict[str, dict[OperatorCall, float]]:
+    found: dict[str, dict[OperatorCall, float]] = {}
+    for slug, activities in by_slug.items():
+        times: dict[OperatorPart | None, float] = defaultdict(float)
+        for activity, part in zip(activities, find_parts(activities), strict=True):
+            times[part] += activity.duration_s / steps
+        parts, device = ((part, time_s) for part, time_s in times.items() if part), files.source(slug).device
+        found[slug] = {OperatorCall(one.operator, one.arguments, device): time_s for one, time_s in parts}
+    return found
 
 
 def _annotate_events(

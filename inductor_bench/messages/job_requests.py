@@ -161,6 +161,8 @@ class SurveyMachine(WorkerJob[MachineFacts]):
     device: str = "cpu"
     peaks: str = "none"
     describes: bool = True
+    # the number of torch's threads with which the calls are timed in float32 and in bfloat16; ``None`` times none
+    bfloat16_threads: int | None = None
 
 
 # Requests about a worker's process and its device.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from .base import OtherProcess, Place, Slug
@@ -356,6 +357,11 @@ class Evidence:
     def with_module(self, module: ModuleEvidence) -> Evidence:
         """The evidence with a module in place of the one of that slug."""
         return replace(self, modules=tuple(module if one.slug == module.slug else one for one in self.modules))
+
+    def with_costs(self, found: Iterable[CountedCall]) -> Evidence:
+        """The evidence with further calls, or with other costs of the same calls."""
+        costs = {one.call: one for one in (*self.costs, *found)}
+        return replace(self, costs=tuple(costs.values()))
 
     def without_steps(self) -> Evidence:
         """Only the evidence of the modules."""

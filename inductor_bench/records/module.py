@@ -123,6 +123,9 @@ class Kernel:
     # predicted bytes between the cache and DRAM per call of the module in the program's step, for all calls of the
     # kernel together; ``None`` without a program
     dram_bytes: float | None = None
+    # for matrix products and attention of float32 on a CPU: the time of its calls if they are computed in bfloat16,
+    # divided by their time in float32; calls of their shapes were timed by themselves; ``None`` if they were not
+    bfloat16_ratio: float | None = None
     saving: Inline[StepSaving] = StepSaving()  # what the step would save if the kernel ran at its roof
 
     @property

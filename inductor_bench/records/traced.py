@@ -123,6 +123,9 @@ class OperatorCost:
     # the reason why a figure is missing; empty if none is. An operator without matrix products has no ``flops`` and
     # needs no reason.
     reason: str = ""
+    # on a CPU: the time of the call if float32 products are computed in bfloat16, divided by its time in float32, both
+    # timed by themselves; ``None`` if it was not timed
+    bfloat16_ratio: float | None = None
 
 
 # Attributed activities: the step in memory between a trace and the aggregation.

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -21,6 +22,7 @@ from ..records.run import Environment, Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, make_peaks_key, save_peaks
 from .device import machine
+from .device.cpu_runtime import compare_with_bfloat16
 from .device.gpu_watch import measure_cpu_peaks_undisturbed, measure_gpu_peaks_unshared
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
@@ -208,6 +210,43 @@ def _number(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
         raise UnboundCallError(f"cannot read the recorded argument {text[:40]!r}") from error
+
+
+# Times library calls on a CPU, in turn in float32 and with products of float32 in bfloat16.
+
+
+TIMING_S = 1.5
+"""The seconds for all calls. What is not begun until then is not timed."""
+
+
+def time_in_bfloat16(calls: Sequence[OperatorCall], threads: int) -> dict[OperatorCall, float]:
+    """Returns the time of each call in bfloat16, divided by its time in float32; nothing for a call that is not timed.
+
+    Torch's number of threads stays set.
+    """
+    torch.set_num_threads(threads)
+    ratios, begin_s = dict[OperatorCall, float](), time.perf_counter()
+    with torch.inference_mode():
+        for place, call in enumerate(calls):
+            left_s = TIMING_S - (time.perf_counter() - begin_s)
+            with contextlib.suppress(UnboundCallError, *_REFUSALS):
+                ratio = compare_with_bfloat16(partial(_bind_filled, call), left_s / (len(calls) - place))
+                ratios |= {call: ratio} if ratio is not None else {}
+    return ratios
+
+
+def _bind_filled(call: OperatorCall) -> tuple[Callable[[], object], int]:
+    """Makes a call with tensors of its own, and returns it with their bytes."""
+    one = call.arguments
+    opaque = (len(dims) != len(strides) for dims, strides in zip(one.dims, one.strides, strict=True))
+    if any(kind in _DTYPES and missing for kind, missing in zip(one.types, opaque, strict=True)):
+        raise UnboundCallError("a tensor's layout is not recorded")
+    bound, size = bind_call(call, CPU.type), 0
+    for tensor in (one for group in bound.tensors().values() for one in group):
+        storage = tensor.untyped_storage()
+        tensor.new_empty(0).set_(storage).fill_(0.5)
+        size += storage.nbytes()
+    return bound.run, size
 
 
 # Counts the work of library operators: FLOPs by torch's counter, bytes by their arguments and results.
@@ -500,6 +539,13 @@ def survey_machine(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> 
     shared, phases = SharedDevice(), Phases()
     costs = tuple(count_operator_costs(job.calls))
     phases.end("counting FLOPs")
+    if job.bfloat16_threads is not None:
+        shared.take_turn()
+        ratios = time_in_bfloat16(job.calls, job.bfloat16_threads)
+        costs = tuple(
+            replace(cost, bfloat16_ratio=ratios.get(call)) for call, cost in zip(job.calls, costs, strict=True)
+        )
+        phases.end("timing products in bfloat16")
     if not job.describes:
         return MachineFacts(Environment(), costs, phases_s=phases.times_s)
     shared.take_turn()  # until this process ends, because its end occupies the GPU, too

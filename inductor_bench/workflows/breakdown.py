@@ -7,7 +7,7 @@ import shlex
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ from ..analysis.analyse import STAGE as ANALYSIS
 from ..analysis.analyse import analyse, read_step_ahead, trace_environment
 from ..analysis.evidence_files import EvidenceFiles
 from ..analysis.findings.finding import repeat_command
+from ..analysis.findings.precision_findings import list_products_to_time
 from ..analysis.program_step import describe_program, read_profiles
 from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError
@@ -28,6 +29,7 @@ from ..records.evidence import CountedCall, Evidence
 from ..records.request import BreakdownRequest
 from ..records.request_fields import COMPILED_HERE, PROGRAMS, as_recorded
 from ..records.run import Capture, Environment, Run
+from ..records.traced import OperatorCall
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
@@ -367,7 +369,8 @@ class Breakdown:
                 self._show_answer(phases, has_ended=True)
             self._progress.divide(phases.times_s)
         step = describe_program(self._evidence, self._files)
-        calls = step.leading.operator_calls if step is not None else ()
+        times = step.leading.call_times if step is not None else {}
+        calls = tuple(dict.fromkeys(call for of_module in times.values() for call in of_module))
         return ModuleMeasurements(captured, pool, self._folder, self._request, calls)
 
     def _measure_modules(self, begun: ModuleMeasurements) -> None:
@@ -508,14 +511,15 @@ class Breakdown:
         phases = StagePhases()
         found = begun.survey(calls, peaks=bool(attributed) and not elsewhere)
         phases.end("all of it")
-        if found.failure is not None:
-            self._fail(found.failure)
+        self._fail(*([found.failure] if found.failure is not None else []))
         environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
         self.run = replace(self.run, environment=environment, peaks=found.peaks, no_peaks=found.no_peaks)
         costs = tuple(map(CountedCall, calls, found.costs))
         self._observe(replace(self._evidence, costs=costs))
         self._analyse()
         phases.end("analysing")
+        self._time_in_bfloat16(begun, {one.module.slug: one.operator_calls for one in attributed})
+        phases.end("timing products in bfloat16")
         self._stage = "extract"
         self._draw_step()
         phases.end("drawing the step")
@@ -523,6 +527,16 @@ class Breakdown:
         self._progress.divide({**found.phases_s, **phases.times_s})
         if self._evidence.modules:
             self._write_kernels()
+
+    def _time_in_bfloat16(self, begun: ModuleMeasurements, calls: Mapping[str, Sequence[OperatorCall]]) -> None:
+        """Times the float32 products that may be faster in bfloat16. A record without their times advises nothing."""
+        step = describe_program(self._evidence, self._files)
+        timed = list_products_to_time(self.run, calls, step.leading.call_times if step is not None else {})
+        if timed:
+            found = begun.time_in_bfloat16(timed, max(module.threads or 1 for module in self.run.modules))
+            self._fail(*([found.failure] if found.failure is not None else []))
+            self._observe(self._evidence.with_costs(map(CountedCall, timed, found.costs)))
+            self._analyse()
 
     def _draw_step(self) -> None:
         try:

@@ -65,6 +65,26 @@ def activity(name: str, operator: str | None = "aten::convolution", **fields: An
     )
 
 
+def test_calls_in_bfloat16_count_with_the_shapes_of_the_step() -> None:
+    small = replace(F32, concrete=("small", ""))
+    calls = [activity("aten::mm", "aten::mm"), activity("aten::mm", "aten::mm", arguments=small, instance=2)]
+    costs = {
+        ("aten::mm", F32): OperatorCost(dtype="float32", bfloat16_ratio=0.4),
+        ("aten::mm", small): OperatorCost(dtype="float32", bfloat16_ratio=1.2),
+    }
+
+    def ratio(costs: dict[Any, OperatorCost], **facts: Any) -> float | None:
+        (kernel,) = aggregated(calls, costs, **facts)
+        return kernel.bfloat16_ratio
+
+    assert ratio(costs) == pytest.approx(0.8), "both took as long in the module's own run"
+    times = {("aten::mm", F32): 1.0, ("aten::mm", small): 3.0, ("aten::bmm", F32): 9.0}
+    assert ratio(costs, call_times=times) == pytest.approx((0.4 + 3 * 1.2) / 4)
+    times["aten::mm", replace(F32, concrete=("untimed", ""))] = 4.0
+    assert ratio(costs, call_times=times) == pytest.approx((0.4 + 3 * 1.2 + 4.0) / 8), "it counts as equally long"
+    assert ratio({}, call_times=times) is None
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_device_event_of_every_kind_of_module_has_its_call(name: str) -> None:
     for trace in sorted((FOLDER / "samples" / name).glob("trace_*.json.gz")):

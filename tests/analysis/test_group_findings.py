@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import h200
@@ -17,12 +18,13 @@ from quiet_runs import with_kernel
 from inductor_bench.analysis.findings.finding import ADVICE, NOTE, Finding
 from inductor_bench.analysis.findings.first_line import _describe_program_savings
 from inductor_bench.analysis.findings.next_commands import find_searched_rows, write_trial_command
-from inductor_bench.analysis.findings.precision_findings import CALL_S
+from inductor_bench.analysis.findings.precision_findings import list_products_to_time
 from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request_fields import COMMAND
 from inductor_bench.records.run import COPYING, EAGER, IDLE, Part, Prediction, Run
+from inductor_bench.records.traced import OperatorCall, TensorArguments
 
 ALIGN2 = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align2"
 
@@ -194,25 +196,45 @@ def on_processor(rates: dict[str, float] | None = None, **fields: object) -> Run
 
 
 def test_float32_products_of_a_processor_that_is_faster_in_bfloat16() -> None:
-    (found,) = of(on_processor(), "full-float32")
-    assert "this processor multiplies bfloat16 4.0 times as fast (410 GFLOP/s → 1.64 TFLOP/s, measured)" in found.text
-    assert "compute them in bfloat16, at most 0.550 ms" in found.text and "7 bits of mantissa" in found.text
-    assert "attention" not in found.text
+    (found,) = of(on_processor(bfloat16_ratio=0.4), "full-float32")
+    assert "products of their shapes took 0.40 times as long in bfloat16 on this processor" in found.text
+    assert "compute them in bfloat16, about 0.480 ms" in found.text and "7 bits of mantissa" in found.text
+    assert "ttention" not in found.text
     assert [(one.kind, one.setting, one.value) for one in found.changes] == [
         ("setting", "torch.set_float32_matmul_precision", "'medium'")
     ]
     assert [place.name for place in found.kernels] == ["addmm"]
-    assert found.gain_s == pytest.approx(0.75 * 0.8e-3 - 2 * CALL_S, rel=0.01)
-    converted = of(on_processor(moved_bytes=2 * 38e9 * 50e-6), "full-float32")[0]
-    assert converted.gain_s == pytest.approx(found.gain_s - 2 * 50e-6), "each call reads its operands once more"
+    assert found.gain_s == pytest.approx(0.6 * 0.8e-3)
 
 
 def test_the_first_line_names_what_bfloat16_saves_and_its_products_are_not_told_of_twice() -> None:
-    assert _describe_program_savings(on_processor()) == "Could save: products in bfloat16 4.7% (upper bound)"
-    assert not _describe_program_savings(on_processor({"float32": 410e9}))
+    timed = on_processor(bfloat16_ratio=0.4)
+    assert _describe_program_savings(timed) == "Could save: products in bfloat16 4.1% (timed)"
+    generated = [
+        change(one, gain_limit_s=0.1e-3) if one.category is Category.CPP else one for one in timed.modules[0].kernels
+    ]
+    both = replace(timed, modules=(replace(timed.modules[0], kernels=tuple(generated)), *timed.modules[1:]))
+    assert re.search(r"bfloat16 4.1% \(timed\), .* [\d.]+% \(upper bound\)$", _describe_program_savings(both))
+    assert not _describe_program_savings(on_processor())
     slow = {"time_s": 4e-3, "peak_share": 0.1, "bound": "compute"}
-    assert of(on_processor(**slow), "full-float32") and not of(on_processor(**slow), "library-below-limit")
-    assert of(on_processor({"float32": 410e9}, **slow), "library-below-limit")
+    faster = on_processor(bfloat16_ratio=0.4, **slow)
+    assert of(faster, "full-float32") and not of(faster, "library-below-limit")
+    assert of(on_processor(bfloat16_ratio=0.9, **slow), "library-below-limit")
+
+
+def test_calls_are_timed_in_bfloat16_only_if_that_could_be_advised() -> None:
+    def call(name: str, kind: str = "float") -> OperatorCall:
+        return OperatorCall(name, TensorArguments(((8, 8),), ((8, 1),), (kind,), ("",)), "cpu")
+
+    mm, addmm, attention = call("aten::mm"), call("aten::addmm"), call("aten::_flash_attention_for_cpu")
+    run = on_processor()
+    slug = run.modules[0].slug
+    own = {slug: [mm, call("aten::mm", "c10::BFloat16"), call("aten::sort")]}
+    assert list_products_to_time(run, own, {}) == [mm]
+    in_step = {slug: {mm: 1e-4, addmm: 2e-4, attention: 1e-5}}
+    assert list_products_to_time(run, own, in_step) == [attention, addmm, mm], "the shapes of the step count"
+    assert not list_products_to_time(on_processor({"float32": 410e9}), own, in_step)
+    assert not list_products_to_time(on_processor(time_s=0.1e-3), own, in_step)
 
 
 def test_the_first_line_on_a_cpu_names_an_optimizer_and_data_that_could_save_more_than_kernels() -> None:
@@ -227,7 +249,7 @@ def test_the_first_line_on_a_cpu_names_an_optimizer_and_data_that_could_save_mor
 
 
 def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
-    run = on_processor()
+    run = on_processor(bfloat16_ratio=0.4)
     run = replace(run, request=replace(run.request, kind=COMMAND))
     (found,) = of(run, "full-float32")
     allowed = "inductor-bench optimize runs/serve --allow bf16"
@@ -249,7 +271,8 @@ def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
         ({"float32": 410e9}, {}),
         ({"float32": 410e9, "bfloat16": 800e9}, {}),
         (None, {"dtype": "bfloat16"}),
-        (None, {"calls": 40.0}),
+        (None, {"bfloat16_ratio": None}),
+        (None, {"bfloat16_ratio": 0.85}),
         (None, {"category": Category.EXTERN_CONV}),
         (None, {"category": Category.CPP}),
         (None, {"time_s": 0.1e-3}),
@@ -258,23 +281,31 @@ def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
 def test_float32_products_that_bfloat16_makes_no_faster(
     rates: dict[str, float] | None, fields: dict[str, object]
 ) -> None:
-    """No native bfloat16, too little of it, autocast, short calls, a convolution, generated code, little time."""
-    assert not of(on_processor(rates, **fields), "full-float32")
+    """No native bfloat16, too little of it, autocast, no times, hardly faster, a convolution, C++, little time."""
+    assert not of(on_processor(rates, **{"bfloat16_ratio": 0.4, **fields}), "full-float32")
 
 
-def test_attention_beside_products_in_float32_is_named() -> None:
-    run = on_processor()
-    attention = build.kernel("flash", Category.EXTERN_ATTENTION, 2, 0.5e-3, dtype="float32", flops=1e8)
-    modules = (replace(run.modules[0], kernels=(*run.modules[0].kernels, attention)), *run.modules[1:])
-    (found,) = of(replace(run, modules=modules), "full-float32")
-    assert "Fused attention, 0.500 ms" in found.text and "takes longer than in float32 if" in found.text
-    assert [place.name for place in found.kernels] == ["addmm"]
+def test_attention_that_is_slower_in_bfloat16_counts_against_the_products() -> None:
+    run = on_processor(bfloat16_ratio=0.4)
+
+    def beside(ratio: float) -> Run:
+        flash = build.kernel("flash", Category.EXTERN_ATTENTION, 2, 0.1e-3, dtype="float32", flops=1e8)
+        kernels = (*run.modules[0].kernels, replace(flash, bfloat16_ratio=ratio))
+        return replace(run, modules=(replace(run.modules[0], kernels=kernels), *run.modules[1:]))
+
+    (found,) = of(beside(2.0), "full-float32")
+    assert "Fused attention is then in bfloat16, too, and takes 0.100 ms" in found.text
+    assert [place.name for place in found.kernels] == ["addmm"] and found.gain_s == pytest.approx(0.38e-3)
+    assert not of(beside(5.0), "full-float32")
 
 
 def test_a_busy_machine_after_the_steps_names_the_advice_that_is_left_out_for_it() -> None:
     run, load = step_runs.cpu(), MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, switches=312)
     assert run.peaks is not None
     run = replace(run, peaks=replace(run.peaks, matmul_flops={"float32": 410e9, "bfloat16": 1640e9}))
+    first = run.modules[0]
+    timed = tuple(replace(one, bfloat16_ratio=0.4) if one.name == "addmm" else one for one in first.kernels)
+    run = replace(run, modules=(replace(first, kernels=timed), *run.modules[1:]))
     busy = replace(run, modules=tuple(change(module, wall_load=load) for module in run.modules))
     assert of(run, "full-float32") and not of(busy, "full-float32") and not of(run, "busy-step")
     (told,) = of(busy, "busy-step")

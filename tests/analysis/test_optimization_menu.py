@@ -121,6 +121,11 @@ def test_bfloat16_is_tried_on_a_processor_that_has_it(monkeypatch: pytest.Monkey
     emulated = replace(run, peaks=replace(run.peaks, matmul_flops={"float32": 1e12}))
     assert row(emulated, allowed=allowed).reason == "the processor is no faster in bfloat16 than in float32"
     assert not row(replace(run, peaks=None), allowed=allowed).reason
+    first = run.modules[0]
+    timed = tuple(replace(kernel, bfloat16_ratio=1.1) for kernel in first.kernels)
+    slower = replace(run, modules=(replace(first, kernels=timed), *run.modules[1:]))
+    assert "are not clearly faster in bfloat16; give --allow bf16" in row(slower).reason
+    assert not row(slower, allowed=allowed).reason
     medium = replace(run, modules=tuple(replace(module, bf16=True) for module in run.modules))
     assert "in bfloat16 already" in row(medium, allowed=allowed).reason
 

@@ -3,14 +3,17 @@ them. Expected figures are worked out here from the shapes, not taken from the c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import pytest
+import torch
 from operator_calls import RECORDED, to_call
 
 from inductor_bench.records.traced import OperatorCall, OperatorCost, TensorArguments
-from inductor_bench.worker.survey import count_operator_costs
+from inductor_bench.worker import survey
+from inductor_bench.worker.survey import count_operator_costs, time_in_bfloat16
 
 
 def recorded(name: str, dtype: str = "") -> list[OperatorCall]:
@@ -32,6 +35,18 @@ def make(name: str, *arguments: Any, device: str = "cpu", dtype: str = "float") 
 
 def cost(call: OperatorCall) -> OperatorCost:
     return count_operator_costs([call])[0]
+
+
+def test_calls_are_timed_in_float32_and_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose layout is not recorded is left out, and so is the rest when the time is over."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    first, second = (make("aten::mm", (size, 64), (64, 32)) for size in (16, 32))
+    packed = replace(first, arguments=replace(first.arguments, strides=((64, 1), ())))
+    found = time_in_bfloat16([packed, first, second], threads)
+    assert set(found) == {first, second} and all(ratio > 0 for ratio in found.values())
+    assert torch.get_float32_matmul_precision() == precision
+    monkeypatch.setattr(survey, "TIMING_S", 0.0)
+    assert not time_in_bfloat16([first], threads)
 
 
 def test_mixnet_forward_has_the_flops_of_its_155_convolutions() -> None:

@@ -124,6 +124,9 @@ _SAVED_BY = {
 }
 """What a first line calls the changes of findings."""
 
+TIMED_PRODUCTS = "products in bfloat16"
+"""What a first line calls products of a CPU whose shapes were faster in bfloat16."""
+
 _SAVED_ON_HOST = {
     "data-loading": _SAVED_BY["data-loading"],
     "eager-optimizer": "a fused or compiled optimizer",
@@ -156,7 +159,7 @@ def _describe_program_savings(run: Run) -> str:
     evidence = RunEvidence(run)
     products_s = sum(finding.gain_s for finding in find_full_float32(evidence)) if runs_on_host(run) else 0.0
     gains = {
-        "products in bfloat16": products_s,
+        TIMED_PRODUCTS: products_s,
         find_common_device(module.device for module in run.modules).words.generated_at_peaks: sum_gain_limits(
             row for row in evidence.rows if row.kernel.category not in UNTUNABLE
         ),
@@ -164,8 +167,13 @@ def _describe_program_savings(run: Run) -> str:
     predictions = run.program.predictions if run.program is not None and runs_on_host(run) else ()
     gains |= {_SAVED_ON_HOST[one.kind]: one.saving_s for one in predictions if one.kind in _SAVED_ON_HOST}
     shares = sorted(((evidence.whole.part(gain_s), words) for words, gain_s in gains.items()), reverse=True)
-    named = [f"{words} {units.percent(share)}" for share, words in shares if share >= LEAST_GAIN][:MOST_SAVINGS]
-    return f"Could save: {', '.join(named)} (upper bound{'s' if len(named) > 1 else ''})" if named else ""
+    named = [(words, f"{words} {units.percent(share)}") for share, words in shares if share >= LEAST_GAIN][
+        :MOST_SAVINGS
+    ]
+    bounds = [text for words, text in named if words != TIMED_PRODUCTS]
+    said = [f"{text} (timed)" for words, text in named if words == TIMED_PRODUCTS]
+    said += [f"{', '.join(bounds)} (upper bound{'s' if len(bounds) > 1 else ''})"] if bounds else []
+    return f"Could save: {', '.join(said)}" if said else ""
 
 
 WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"

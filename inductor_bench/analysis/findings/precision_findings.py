@@ -5,11 +5,14 @@ Pure functions. A rule reports only what the record holds evidence for, in one f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from ... import units
 from ...records.base import Category
 from ...records.run import ProgramChange, Run
+from ...records.traced import OperatorCall
+from ..call_work import classify_operator, find_dtype
+from ..kernel_aggregation import IN_BFLOAT16
 from ..step_costs import runs_on_host
 from .finding import (
     LEAST_SHARE,
@@ -20,6 +23,7 @@ from .finding import (
     Rule,
     RunEvidence,
     join_words,
+    list_slugs,
     make_finding,
     sum_times,
 )
@@ -28,11 +32,16 @@ from .step_phrases import name_origins
 
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
 FASTER = 2.0
-"""Ratio of a processor's measured peaks in bfloat16 and float32 from which matrix products in bfloat16 are advised."""
+"""Ratio of a processor's measured peaks in bfloat16 and float32 from which products are timed in both."""
 
-CALL_S = 25e-6
-"""The overhead in seconds of a call of oneDNN in bfloat16, beside the product and the conversion of its operands.
-(measured: matrix products of 32 to 256 rows, torch 2.13)"""
+CLEARLY = 0.2
+"""Share of their own time that products and attention must save together in bfloat16, as they were timed.
+
+If an encoder for short sequences saved 6% of it, its step was 16% longer. (torch 2.13, 1 thread, Xeon with AMX)
+"""
+
+MOST_TIMED = 40
+"""The largest number of different calls that are timed."""
 
 
 def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:
@@ -62,65 +71,93 @@ def find_full_float32(evidence: RunEvidence) -> Iterator[Finding]:
         yield make_finding("full-float32", text, slow, saves_s=_find_beyond_tf32(run), changes=changes)
 
 
-def list_processor_rows(evidence: RunEvidence) -> Rows:
-    """Returns the products that a processor would compute faster in bfloat16, if they take enough time to report."""
-    if not runs_on_host(evidence.run):
+def list_products_to_time(
+    run: Run, calls: Mapping[str, Iterable[OperatorCall]], times: Mapping[str, Mapping[OperatorCall, float]]
+) -> list[OperatorCall]:
+    """Returns the calls to time in float32 and bfloat16, the first ones first; none if this could advise nothing.
+
+    Attention comes first: it takes little time, and may be many times slower in bfloat16.
+
+    Args:
+        run: the record.
+        calls: the library calls of each module's own run, by its slug.
+        times: the seconds of library calls in a step of the program, by slug; they count instead.
+    """
+    evidence = RunEvidence(run)
+    if not _list_float32_rows(evidence):
         return []
-    of_attention, saved_s = {row.place for row in list_reported_rows(evidence)}, _make_bfloat16_saving(evidence.run)
+    found: dict[OperatorCall, float] = {}
+    for slug in list_slugs(row.module for row in evidence.critical_rows):
+        for call in calls.get(slug, ()) if slug not in times else times[slug]:
+            if classify_operator(call.name) in IN_BFLOAT16 and find_dtype(call.arguments) == "float32":
+                found[call] = found.get(call, 0.0) + times.get(slug, {}).get(call, 0.0)
+    of_attention = [call for call in found if classify_operator(call.name) is Category.EXTERN_ATTENTION]
+    return sorted(found, key=lambda call: (call not in of_attention, -found[call]))[:MOST_TIMED]
+
+
+def _list_float32_rows(evidence: RunEvidence) -> Rows:
+    """The products of float32, if they take enough time to report, and the processor is much faster in bfloat16."""
+    peaks = evidence.run.peaks
+    rates = peaks.matmul_flops if peaks is not None else {}
+    if not runs_on_host(evidence.run) or rates.get("bfloat16", 0.0) < FASTER * rates.get("float32", math.inf):
+        return []
+    of_attention = {row.place for row in list_reported_rows(evidence)}
     rows = [
         row
         for row in evidence.critical_rows
-        if row.kernel.category is Category.EXTERN_GEMM and row.kernel.work.dtype == "float32" and saved_s(row)
+        if row.kernel.category is Category.EXTERN_GEMM
+        and row.kernel.work.dtype == "float32"
+        and row.place not in of_attention
     ]
-    found = [row for row in rows if row.place not in of_attention]
-    return found if evidence.whole.part(sum_times(found)) >= 5 * LEAST_SHARE else []
+    return rows if evidence.whole.part(sum_times(rows)) >= 5 * LEAST_SHARE else []
+
+
+def list_processor_rows(evidence: RunEvidence) -> Rows:
+    """Returns the products that were clearly faster in bfloat16, if all that the setting changes was faster, too."""
+    timed = [row for row in _list_float32_rows(evidence) if row.kernel.bfloat16_ratio is not None]
+    saved_s = sum(map(_save_in_bfloat16, [*timed, *_list_float32_attention(evidence)]))
+    if evidence.whole.part(saved_s) < LEAST_SHARE:
+        return []
+    return timed if saved_s >= CLEARLY * sum_times([*timed, *_list_float32_attention(evidence)]) else []
+
+
+def is_no_faster_in_bfloat16(run: Run) -> bool:
+    """Whether the products of a program were timed in bfloat16, and are not clearly faster in it."""
+    timed = any(kernel.bfloat16_ratio is not None for module in run.modules for kernel in module.kernels)
+    return timed and not list_processor_rows(RunEvidence(run))
+
+
+def _list_float32_attention(evidence: RunEvidence) -> Rows:
+    rows = evidence.critical_rows
+    return [
+        row for row in rows if row.kernel.category is Category.EXTERN_ATTENTION and row.kernel.work.dtype == "float32"
+    ]
+
+
+def _save_in_bfloat16(row: CostedKernel) -> float:
+    """The seconds that a row's calls save, as they were timed; below 0 if they take longer."""
+    ratio = row.kernel.bfloat16_ratio
+    return row.cost.time_s * (1 - ratio) if ratio is not None else 0.0
 
 
 def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
-    run, whole, slow, saved_s = (
-        evidence.run,
-        evidence.whole,
-        list_processor_rows(evidence),
-        _make_bfloat16_saving(evidence.run),
-    )
-    if run.peaks is None or not slow:
+    whole, slow, attention = evidence.whole, list_processor_rows(evidence), _list_float32_attention(evidence)
+    if not slow:
         return
-    rates = [run.peaks.matmul_flops[dtype] for dtype in ("float32", "bfloat16")]
+    of_products_s, of_all_s = (sum(map(_save_in_bfloat16, rows)) for rows in (slow, [*slow, *attention]))
+    ratio = 1 - of_products_s / sum_times(slow)
     text = (
-        f"matrix products in float32 take {whole.format(sum_times(slow))}{name_origins(slow)}, and this processor "
-        f"multiplies bfloat16 {rates[1] / rates[0]:.1f} times as fast ({' → '.join(map(units.flop_rate, rates))}, "
-        "measured): torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, at most "
-        f"{whole.format(sum(map(saved_s, slow)))} less; factors then have 7 bits of mantissa instead of 23, so "
-        "results change"
+        f"matrix products in float32 take {whole.format(sum_times(slow))}{name_origins(slow)}, and products of their "
+        f"shapes took {ratio:.2f} times as long in bfloat16 on this processor (timed by themselves): "
+        "torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, about "
+        f"{whole.format(of_all_s)} less; factors then have 7 bits of mantissa instead of 23, so results change"
     )
-    attention = [row for row in evidence.critical_rows if _is_float32_attention(row)]
-    if attention:
-        text += (
-            f". Fused attention, {whole.format(sum_times(attention))}, is then in bfloat16, too, and takes longer than "
-            "in float32 if sequences are short"
-        )
+    lost_s = of_products_s - of_all_s
+    if lost_s > 0:
+        text += f". Fused attention is then in bfloat16, too, and takes {whole.format(lost_s)} longer, which is counted"
     changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)
-    yield make_finding("full-float32", text, slow, saves_s=saved_s, changes=changes)
-
-
-def _is_float32_attention(row: CostedKernel) -> bool:
-    return row.kernel.category is Category.EXTERN_ATTENTION and row.kernel.work.dtype == "float32"
-
-
-def _make_bfloat16_saving(run: Run) -> Callable[[CostedKernel], float]:
-    """Returns what a product saves in bfloat16 at the same share of the peak, less the conversion of its operands."""
-    peaks = run.peaks
-    rates = peaks.matmul_flops if peaks is not None else {}
-    slower, faster = (rates.get(dtype, 0.0) for dtype in ("float32", "bfloat16"))
-
-    def saved_s(row: CostedKernel) -> float:
-        if peaks is None or not slower or faster < FASTER * slower or not row.kernel.calls:
-            return 0.0
-        read_s = (row.kernel.work.moved_bytes or 0.0) / row.kernel.calls / peaks.memory_bandwidth
-        left_s = row.cost.time_s * slower / faster + row.cost.calls * (read_s + CALL_S)
-        return max(0.0, row.cost.time_s - left_s)
-
-    return saved_s
+    net = of_all_s / of_products_s
+    yield make_finding("full-float32", text, slow, saves_s=lambda row: net * _save_in_bfloat16(row), changes=changes)
 
 
 def _find_beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:

@@ -27,6 +27,7 @@ from ...records.optimization import (
     ProgramSetting,
 )
 from ...records.run import Prediction
+from ..findings.precision_findings import is_no_faster_in_bfloat16
 from .menu_entries import MENU, THREADS, MenuEntry
 from .step_facts import EagerFunction, StepFacts
 
@@ -41,6 +42,12 @@ MOST_FUNCTIONS = 3
 
 OWN = "own"
 """The group of the rows that the user adds."""
+
+BF16 = "bf16"
+"""The group of matrix products in bfloat16 on a CPU."""
+
+CHANGES_NUMBERS = "it changes the precision of numbers"
+NO_FASTER = "matrix products of the program's shapes were timed by themselves, and are not clearly faster in bfloat16"
 
 ASKED_FOR = tuple(dict.fromkeys(entry.group for entry in MENU if entry.numbers == PRECISION))
 """The groups that are tried only if they are allowed: they change the precision of numbers."""
@@ -89,7 +96,8 @@ def _make_row(
     if not reason and bound is not None and bound < LEAST_SHARE:
         reason = f"it can save at most {units.percent(bound)} of the step"
     if not reason and entry.group in ASKED_FOR and entry.group not in allowed:
-        reason = f"it changes the precision of numbers; give --allow {entry.group} to try it"
+        is_slow = entry.group == BF16 and is_no_faster_in_bfloat16(facts.run)
+        reason = f"{NO_FASTER if is_slow else CHANGES_NUMBERS}; give --allow {entry.group} to try it"
     return MenuRow(
         slug=entry.slug,
         title=entry.title,

@@ -150,6 +150,52 @@ def _time_calls(run: Callable[[], object], calls: int) -> float:
     return time.perf_counter() - start
 
 
+# Compares calls in float32 with the same calls whose products are computed in bfloat16.
+
+
+_COPIES_BYTES, _MOST_COPIES = 32 << 20, 16  # of the arguments, in turn: the weights of a step have left the inner cache
+_LEAST_PAIRS, _MOST_PAIRS = 3, 9
+_LONGEST_CALL_S = 0.5
+_PRECISIONS = ("highest", "medium")
+
+
+def compare_with_bfloat16(bind: Callable[[], tuple[Callable[[], object], int]], limit_s: float) -> float | None:
+    """Returns the time of a call with ``torch.set_float32_matmul_precision('medium')``, divided by that with
+    ``'highest'``: the median of pairs of times; ``None`` if no time is left, or the call takes very long.
+
+    Args:
+        bind: makes the call with arguments of its own, and returns it with their bytes.
+        limit_s: the seconds after which no further pair is timed.
+    """
+    begin_s, before = time.perf_counter(), torch.get_float32_matmul_precision()
+    if limit_s <= 0:
+        return None
+    first, size = bind()
+    try:
+        torch.set_float32_matmul_precision(_PRECISIONS[0])
+        if _time_calls(first, 1) > _LONGEST_CALL_S:
+            return None
+        count = min(_MOST_COPIES, max(2, _COPIES_BYTES // max(size, 1)))
+        runs = [first, *(bind()[0] for _ in range(count - 1))]
+        for precision in _PRECISIONS:
+            _time_in_turn(runs, precision)
+        ratios: list[float] = []
+        while len(ratios) < _LEAST_PAIRS or (len(ratios) < _MOST_PAIRS and time.perf_counter() - begin_s < limit_s):
+            slow_s, fast_s = (_time_in_turn(runs, precision) for precision in _PRECISIONS)
+            ratios.append(fast_s / slow_s)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    return median(ratios)
+
+
+def _time_in_turn(runs: Sequence[Callable[[], object]], precision: str) -> float:
+    torch.set_float32_matmul_precision(precision)
+    start = time.perf_counter()
+    for run in runs:
+        run()
+    return time.perf_counter() - start
+
+
 _PROCESS = Path("/proc/self")
 
 

@@ -554,6 +554,11 @@ class ModuleMeasurements:
         is_whole = begun is not None and begun.failure is None and len(begun.costs) == len(self._calls)
         return begun if is_whole else None
 
+    def time_in_bfloat16(self, calls: Sequence[OperatorCall], threads: int) -> Survey:
+        """The survey with the costs of these calls, which it times on the CPU in float32 and bfloat16."""
+        job = SurveyMachine(tuple(calls), describes=False, bfloat16_threads=threads)
+        return _survey_module(self._pool, job, self._folder.logs / "bfloat16.log")
+
     def survey(self, calls: Sequence[OperatorCall], *, peaks: bool) -> Survey:
         """The survey with the costs of these calls.
 
