@@ -57,6 +57,9 @@ GROUPS = (
 )
 """The names of groups of settings that ``--allow`` and ``--deny`` take."""
 
+OWN = "own"
+"""The group of the rows that the user adds."""
+
 
 def check_groups(allowed: Sequence[str], denied: Sequence[str], option: str = "--allow") -> None:
     """Checks the names of groups; ``option`` is the one that allowed the first.

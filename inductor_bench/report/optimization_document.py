@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 import shlex
@@ -27,11 +28,15 @@ from ..records.optimization import (
     DENIED,
     DIFFERS,
     EMPTY_CACHES,
+    ENVIRONMENT,
     FAILED,
+    GROUPS,
+    INDUCTOR,
     KEPT,
     LOST,
     NEEDS_GPU,
     NOTHING,
+    OWN,
     REDUNDANT,
     SHARED_CACHES,
     SUGGESTED,
@@ -44,6 +49,8 @@ from ..records.optimization import (
     Optimization,
     OptimizedProgram,
 )
+from ..records.request import OptimizeRequest
+from ..records.request_fields import list_option_words
 from . import palette
 from .document import (
     BAD,
@@ -400,7 +407,7 @@ def list_notes(found: Optimization) -> Iterator[str]:
     if found.is_complete and found.winner is None and _open_rows(found):
         yield (
             "with a longer --budget the tool keeps what the processes have measured, repeats processes that the time "
-            "limit ended, and measures undecided and failed settings again only beside other settings; with --force it "
+            "limit ended, and measures undecided settings again as often as a proof may be judged; with --force it "
             "measures everything again"
         )
     yield from found.notes
@@ -439,7 +446,9 @@ def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tup
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
     late = any(row.needs_time for row in found.rows) or any(trial.late for trial in found.trials)
-    again = f"inductor-bench optimize {_find_path_of_run(found, folder)} --budget"
+    again = " ".join(
+        ["inductor-bench optimize", _find_path_of_run(found, folder), *_list_asked_words(found), "--budget"]
+    )
     searching = f"{again} {max(1, round(found.budget_s / 60))}m --force"
     busy = find_load(found) is not None
     is_open = found.is_complete and found.winner is None and (busy or bool(_open_rows(found)))
@@ -454,6 +463,21 @@ def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tup
         yield f"{again} {found.longer_budget}", "tries the settings for which no time was left"
     if is_open and not busy:
         yield searching, "measures everything again"
+
+
+def _list_asked_words(found: Optimization) -> Iterator[str]:
+    """The options with which the user chose what is tried, as words of a command."""
+    own = [row.settings[0] for row in found.rows if row.group == OWN]
+    is_only = {*found.allowed, *found.denied} == {*GROUPS}
+    asked = OptimizeRequest(
+        allowed=() if is_only else found.allowed,
+        denied=() if is_only else found.denied,
+        only=found.allowed if is_only else (),
+        max_memory_bytes=found.max_memory_bytes,
+        inductor=tuple(f"inductor.{one.setting}={ast.literal_eval(one.value)}" for one in own if one.kind == INDUCTOR),
+        variables=tuple((one.setting, str(ast.literal_eval(one.value))) for one in own if one.kind == ENVIRONMENT),
+    )
+    return map(shlex.quote, list_option_words(asked))
 
 
 def _estimate_minutes_until_confirmed(found: Optimization) -> int:

@@ -124,6 +124,20 @@ def test_steps_of_several_kinds_prove_nothing_where_there_is_nothing() -> None:
     assert not any(searched(program, rows, 1200.0).winner for program in programs)
 
 
+def test_what_noise_hides_is_measured_again_as_long_as_it_may_be_judged_and_there_is_time() -> None:
+    """Of ten searches with a saving that the noise hides, none ends with time and a judgement left."""
+    decided = 0
+    for seed in range(10):
+        search = searched(DrawnProgram(seed, {"row-1": 0.03}, between=0.02), ROWS[:3])
+        still = [row for row in search.rows if row.state in (UNDECIDED, UNPROVEN)]
+        assert all(f"judged {LOOKS} times, which is the most" in row.reason for row in still)
+        decided += search.winner is not None
+    assert decided >= 2
+    short = [searched(DrawnProgram(seed, between=0.02), ROWS[:3], budget_s=200.0) for seed in range(5)]
+    still = [row for search in short for row in search.rows if row.state in (UNDECIDED, UNPROVEN)]
+    assert still and all(row.needs_time for row in still), "a longer search goes on with them"
+
+
 def test_what_compiles_for_long_has_a_process_of_its_own() -> None:
     rows = [*ROWS[:3], *(menu_row(name) for name in ("max_autotune_gemm", "coordinate_descent_tuning"))]
     program = DrawnProgram(0)

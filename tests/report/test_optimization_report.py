@@ -15,8 +15,12 @@ from inductor_bench.cli.optimize import exit_code
 from inductor_bench.records.base import Failure
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.optimization import (
+    ENVIRONMENT,
     FAILED,
+    GROUPS,
+    INDUCTOR,
     LOST,
+    OWN,
     SHARED_CACHES,
     SUMS,
     UNDECIDED,
@@ -30,7 +34,7 @@ from inductor_bench.records.optimization import (
     Trial,
 )
 from inductor_bench.report.formats import View
-from inductor_bench.report.optimization_document import FORMATS, list_notes, write_headline
+from inductor_bench.report.optimization_document import FORMATS, list_next_commands, list_notes, write_headline
 from inductor_bench.report.optimization_document import list_search_facts as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.workflows.optimize import OptimizeOutcome
@@ -130,6 +134,25 @@ def test_what_a_longer_search_does_again_is_said(state: str, tmp_path: Path) -> 
     assert quiet.index("--budget 8m") < quiet.index("--budget 4m --force")
     decided = printed(FORMATS.get("table"), open_search(LOST, None), view)
     assert "--budget 8m" in decided and "--force" not in decided
+
+
+def test_the_next_command_has_what_the_user_asked_for(tmp_path: Path) -> None:
+    found = replace(open_search(UNDECIDED, None), allowed=("tf32",), denied=("layout", "padding"))
+    own = (
+        ProgramSetting(INDUCTOR, "max_autotune", "True"),
+        ProgramSetting(ENVIRONMENT, "MODE", repr("a b")),
+    )
+    rows = tuple(replace(menu_row(f"own-{number}"), group=OWN, settings=(one,)) for number, one in enumerate(own))
+    found = replace(found, rows=(*found.rows, *rows), max_memory_bytes=70 * 10**9)
+    again = "inductor-bench optimize "
+    texts = [text for text, _ in list_next_commands(found, tmp_path / "run" / "optimized") if text.startswith(again)]
+    assert len(texts) == 2
+    for text in texts:
+        assert " --allow tf32 --deny layout,padding --max-memory " in text
+        assert " --option inductor.max_autotune=True --env 'MODE=a b' --budget " in text
+    only = replace(found, allowed=("bf16",), denied=tuple(group for group in GROUPS if group != "bf16"))
+    (first, *_) = (text for text, _ in list_next_commands(only, tmp_path / "run" / "optimized"))
+    assert " --only bf16 " in first and "--deny" not in first
 
 
 def test_a_busy_machine_is_said_first(tmp_path: Path) -> None:

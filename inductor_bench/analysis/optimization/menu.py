@@ -18,6 +18,7 @@ from ...records.optimization import (
     FUNCTION,
     INDUCTOR,
     NOTHING,
+    OWN,
     PINS,
     PRECISION,
     SUGGESTED,
@@ -39,9 +40,6 @@ FUNCTIONS = "functions"
 
 MOST_FUNCTIONS = 3
 """The largest number of a program's functions that are compiled; each is a row."""
-
-OWN = "own"
-"""The group of the rows that the user adds."""
 
 BF16 = "bf16"
 """The group of matrix products in bfloat16 on a CPU."""

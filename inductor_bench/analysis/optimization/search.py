@@ -102,6 +102,11 @@ NO_TIME_ALONE = (
 LATE = "{said}; give a longer --budget"
 NO_PROOF = "it seemed faster, but no time was left to prove it; give a longer --budget"
 PERHAPS = "it may be faster: its interval includes 0%, and no time was left to prove it; give a longer --budget"
+AGAIN = "{said}; no time was left to measure it again; give a longer --budget"
+USED_UP = (
+    "{said}; it was judged "
+    f"{LOOKS} times, which is the most, because each judgement may find a saving by chance; --force measures all again"
+)
 TOO_MANY = f"it seemed faster, but only the {MOST_FINALISTS} settings that seemed fastest were proven"
 
 
@@ -145,7 +150,8 @@ class OptimizationSearch(SearchRounds):
         finalists = self._choose_finalists()
         yield from self._prove([slug for slug in finalists if self._rows[slug].alternates])
         yield from self._prove_alone([slug for slug in finalists if not self._rows[slug].alternates])
-        proven = [slug for slug in finalists if is_faster(self._rows[slug].proven)]
+        undecided = yield from self._prove_undecided()
+        proven = [slug for slug in dict.fromkeys([*finalists, *undecided]) if is_faster(self._rows[slug].proven)]
         yield from self._conclude(self._without_conflicts(proven))
 
     # Ranking.
@@ -339,6 +345,34 @@ class OptimizationSearch(SearchRounds):
                     self._note_proof(slug, is_last=self._looks[slug] == LOOKS)
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
+    def _prove_undecided(self) -> Asking[list[str]]:
+        """Measures rows for which the noise was too large, as often as a proof may be judged and the time allows.
+
+        Returns the rows that were measured.
+        """
+        measured: dict[str, None] = {}
+        while rows := [row for row in self.rows if self._may_decide(row)][:MOST_FINALISTS]:
+            begun = len(self.trials)
+            for row in rows:
+                self._set(row.slug, state=UNPROVEN)
+            try:
+                yield from self._prove([row.slug for row in rows], looks=1)
+            finally:  # also if the time is over
+                for row in rows:
+                    now = self._rows[row.slug]
+                    if now.state == UNPROVEN and now.proven is row.proven:
+                        late = row.reason if row.needs_time else AGAIN.format(said=row.reason)
+                        self._set(row.slug, state=row.state, reason=late)
+            measured |= dict.fromkeys(row.slug for row in rows)
+            if len(self.trials) == begun:
+                break
+        return list(measured)
+
+    def _may_decide(self, row: MenuRow) -> bool:
+        """Whether a further measurement may decide a row that takes turns, and may be judged."""
+        is_open = row.state == UNDECIDED or (row.state == UNPROVEN and row.proven and not self._is_decided(row.slug))
+        return bool(is_open) and row.alternates and self._looks[row.slug] < LOOKS
+
     def _fitting(self, slugs: Sequence[str], timed_s: float) -> Sequence[str]:
         """Returns the first rows for which there is time: for their proof and their combination with the proven rows.
 
@@ -414,11 +448,14 @@ class OptimizationSearch(SearchRounds):
     def _note_proof(self, slug: str, *, is_last: bool, alternated: bool = True) -> None:
         gain = self._rows[slug].proven
         if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
-            self._set(slug, **judge_lost_gain(gain))
+            lost = judge_lost_gain(gain)
+            used_up = is_last and lost["state"] == UNDECIDED
+            self._set(slug, **{**lost, "reason": USED_UP.format(said=lost["reason"])} if used_up else lost)
         elif gain.verdict == UNDECIDED and not is_last:
             self._set(slug, reason=_explain_no_proof(gain))
         elif gain.verdict == UNDECIDED:
-            self._set(slug, reason=f"it seems to save {units.percent(gain.share)}, and its interval includes 0%")
+            said = f"it seems to save {units.percent(gain.share)}, and its interval includes 0%"
+            self._set(slug, reason=USED_UP.format(said=said))
         elif gain.verdict == FASTER:
             self._set(slug, reason=NOT_RUN)
 
