@@ -205,7 +205,7 @@ def make_ledger(steps: Steps) -> Ledger:
         scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)
-    idle_s = steps.step_time_s - math.fsum(part.time_s for part in parts)
+    idle_s = steps.step_time_s - math.fsum(part.time_s for part in parts)  # the idle time of all screens
     host = tuple(_list_sampled_parts(steps, pauses, idle_s))
     parts += (
         _make_host_parts(host, steps, idle_s)

@@ -279,8 +279,8 @@ class RankSteps:
     # the time in which the device works (overlaps count once), as a mean over the profiled steps; ``None`` without a
     # profile. If it is longer than ``step_time_s``, collectives are shortened, at most to nothing, until it fits. On a
     # CPU: the time in which operators or graphs run on the thread of the steps, scaled from the profiled step to
-    # ``step_time_s``. The busy share of the first line is this time divided by ``step_time_s``, at most 1; the idle
-    # share is the rest.
+    # ``step_time_s``. The first line has the rest of the step as idle: the sum of the idle parts, which
+    # ``step_costs.compute_idle_share`` computes.
     busy_time_s: float | None = None
     profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
     profiled_steps: int = 0  # the number of profiled steps that the parts describe

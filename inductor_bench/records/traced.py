@@ -205,7 +205,7 @@ class GraphCall(NamedTuple):
 class Work:
     """One device event of a program, on a CPU one stretch of a host thread, and who did it."""
 
-    kind: str  # a kind of :data:`..program.KINDS`, without ``idle``
+    kind: str  # a kind of :data:`..run.KINDS`, without ``idle``
     label: str  # the operator, the optimizer, the collective or the direction of a copy; empty for a graph
     start_s: float  # when it ran
     end_s: float  # when it ran

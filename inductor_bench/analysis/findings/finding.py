@@ -279,7 +279,7 @@ class RunEvidence:
 
     @cached_property
     def rows(self) -> Rows:
-        """Returns all kernels, the most expensive first.
+        """Returns the kernels of compiled graphs, the most expensive first. Eager work is only in ``Program.parts``.
 
         If the program's step is known, only the kernels that it runs.
         """

@@ -1,6 +1,6 @@
 """The table of rules, and the function that applies them to a run. The rows stand in the rules' files.
 
-``doubts.disturbed`` has no row: ``headline`` makes its finding the first line. Advice that rests on disturbed figures
+``doubts.find_disturbed`` has no row: ``first_line.py`` makes its finding the first line. Advice that rests on disturbed figures
 is left out here.
 """
 
