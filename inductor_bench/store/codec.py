@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -396,13 +396,9 @@ def _build_dataclass(kind: Any, values: dict[str, Any]) -> Any:
 FORMAT = RECORD_FORMAT
 
 
-def _keep_unchanged(data: dict[str, Any]) -> dict[str, Any]:
-    """A record of an earlier format. Fields that it lacks have defaults, which say that nothing was observed."""
-    return data
-
-
-UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _keep_unchanged, 2: _keep_unchanged}
-"""The functions that convert a record to the next format number, by the record's format number."""
+OLDEST_FORMAT = 1
+"""The oldest format that this version reads. Fields that a record of an earlier format lacks have defaults, which say
+that nothing was observed."""
 
 
 UPDATE = "update inductor-bench: pip install --upgrade inductor-bench"
@@ -427,14 +423,11 @@ def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
         InductorBenchError: the record has no format number, or one that this version cannot read.
     """
     number = check_format(data, FORMAT, origin, "a record of inductor-bench")
-    while number < FORMAT:
-        if number not in UPGRADES:
-            raise InductorBenchError(
-                f"{origin} has format {number}, which this version can no longer read", name="older-format"
-            )
-        data = {**UPGRADES[number](data), "format": number + 1}
-        number += 1
-    return data
+    if number < OLDEST_FORMAT:
+        raise InductorBenchError(
+            f"{origin} has format {number}, which this version can no longer read", name="older-format"
+        )
+    return {**data, "format": FORMAT}
 
 
 def check_format(data: Any, newest: int, origin: str, kind: str, hint: str = "") -> int:
