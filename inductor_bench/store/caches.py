@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..devices.table import find_device
 from ..errors import InductorBenchError
@@ -28,6 +29,8 @@ from ..records.retune import AnyPin, CppPin, LibraryPin, MeasuredKernel, TritonP
 from ..records.run import Environment, Peaks
 from . import codec
 from .files import ensure_private_folder, read_json, write_json
+
+T = TypeVar("T")
 
 # The cache of measured peaks: one JSON file per device outside any RUN, so that each device is measured once.
 #
@@ -62,20 +65,32 @@ def make_peaks_key(environment: Environment, device: str) -> str:
 
 def load_peaks(key: str) -> Peaks | None:
     """Returns the cached peaks of a key; ``None`` if there are none, or if they are of another version."""
-    try:
-        data = read_json(_find_peaks_path(key))
-        if not isinstance(data, dict) or data.get("format") != PEAKS_FORMAT:
-            return None
-        peaks: Peaks = codec.decode(Peaks, data.get("peaks"))
-    except (InductorBenchError, UnicodeDecodeError):
-        return None
-    return peaks
+    return _load(Peaks, _find_peaks_path(key), PEAKS_FORMAT, "peaks")
 
 
 def save_peaks(key: str, peaks: Peaks) -> bool:
     """Caches the peaks of a key, atomically. Returns whether the file could be written."""
+    return _save(_find_peaks_path(key), {"format": PEAKS_FORMAT, "peaks": codec.encode(peaks)})
+
+
+def _read(path: Path, number: int | None) -> Mapping[str, Any]:
+    """Returns what a file holds; nothing if it is missing, damaged, or of another format."""
+    with contextlib.suppress(InductorBenchError):
+        data = read_json(path)
+        return data if isinstance(data, dict) and data.get("format") == number else {}
+    return {}
+
+
+def _load(kind: type[T], path: Path, number: int | None, key: str = "") -> T | None:
+    data = _read(path, number)
+    with contextlib.suppress(InductorBenchError):
+        return codec.decode(kind, data.get(key) if key else data) if data else None
+    return None
+
+
+def _save(path: Path, data: Mapping[str, Any]) -> bool:
     try:
-        write_json(_find_peaks_path(key), {"format": PEAKS_FORMAT, "peaks": codec.encode(peaks)})
+        write_json(path, data)
     except InductorBenchError:
         return False
     return True
@@ -147,24 +162,20 @@ class KnownTuning:
 
 def load_tuning(key: TuningKey) -> KnownTuning | None:
     """The tuning of a key; ``None`` if it is not known."""
-    return _read(_find_tuning_path(key), key.place)
+    return _read_tuning(_find_tuning_path(key), key.place)
 
 
 def read_known_tunings(place: TuningPlace) -> list[KnownTuning]:
     """All tunings for a device and these versions, in no order."""
     with contextlib.suppress(OSError):
         files = sorted(_find_folder(place).glob("*.json"))
-        return [known for file in files if (known := _read(file, place)) is not None]
+        return [known for file in files if (known := _read_tuning(file, place)) is not None]
     return []
 
 
 def save_tuning(known: KnownTuning) -> bool:
     """Stores a tuning in place of an earlier one with its key. Returns whether the file could be written."""
-    try:
-        write_json(_find_tuning_path(known.key), {"format": TUNINGS_FORMAT, **codec.encode_sparse(known)})
-    except InductorBenchError:
-        return False
-    return True
+    return _save(_find_tuning_path(known.key), {"format": TUNINGS_FORMAT, **codec.encode_sparse(known)})
 
 
 def forget_tuning(key: TuningKey) -> None:
@@ -173,15 +184,9 @@ def forget_tuning(key: TuningKey) -> None:
         _find_tuning_path(key).unlink()
 
 
-def _read(path: Path, place: TuningPlace) -> KnownTuning | None:
-    try:
-        data = read_json(path)
-        if not isinstance(data, dict) or data.get("format") != TUNINGS_FORMAT:
-            return None
-        known: KnownTuning = codec.decode(KnownTuning, data)
-    except (InductorBenchError, UnicodeDecodeError):
-        return None
-    if known.key.place != place or path != _find_tuning_path(known.key):
+def _read_tuning(path: Path, place: TuningPlace) -> KnownTuning | None:
+    known = _load(KnownTuning, path, TUNINGS_FORMAT)
+    if known is None or known.key.place != place or path != _find_tuning_path(known.key):
         return None
     has_tuning = known.kernel is not None and known.kernel.tuning is not None
     return known if has_tuning or known.failure is not None else None
@@ -200,17 +205,15 @@ def _find_tuning_path(key: TuningKey) -> Path:
 
 def load_verdict(source: str, original: str) -> EditVerdict | None:
     """The last verdict on an edit, by the hashes of both sources; ``None`` if it was not checked on this machine."""
-    try:
-        found: EditVerdict = codec.decode(EditVerdict, read_json(_find_verdict_path(source, original)))
-    except (InductorBenchError, UnicodeDecodeError):
+    found = _load(EditVerdict, _find_verdict_path(source, original), None)
+    if found is None:
         return None
     return found if (found.hashes.source, found.hashes.original) == (source, original) else None
 
 
 def save_verdict(verdict: EditVerdict) -> None:
     """Stores a verdict in place of an earlier one, if the cache can be written."""
-    with contextlib.suppress(InductorBenchError):
-        write_json(_find_verdict_path(verdict.hashes.source, verdict.hashes.original), codec.encode_sparse(verdict))
+    _save(_find_verdict_path(verdict.hashes.source, verdict.hashes.original), codec.encode_sparse(verdict))
 
 
 def _find_verdict_path(source: str, original: str) -> Path:
@@ -417,13 +420,10 @@ def _list_manifests() -> list[Path]:
 
 def _read_manifest(manifest: Path) -> dict[str, FileFacts]:
     """Returns the files of a cache folder; none if the manifest is missing, damaged, or of another version."""
-    try:
-        data = read_json(manifest)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            return {}
-        return {str(name): (int(size), int(changed)) for name, (size, changed) in data["files"].items()}
-    except (InductorBenchError, UnicodeDecodeError, AttributeError, KeyError, TypeError, ValueError):
-        return {}
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+        files = _read(manifest, FORMAT)["files"]
+        return {str(name): (int(size), int(changed)) for name, (size, changed) in files.items()}
+    return {}
 
 
 def _write_manifest(folder: Path, files: Mapping[str, FileFacts]) -> None:
