@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 Found = TypeVar("Found")
@@ -119,6 +121,25 @@ class UsageError(InductorBenchError):
 
     exit_code = EXIT_USAGE
     id = "usage"
+
+
+PATH_ERRORS = (OSError, ValueError)
+"""What the system says of a path; Python raises ``ValueError`` for a NUL in it."""
+
+
+@contextlib.contextmanager
+def explain_system_error(
+    what: str, hint: str = "", name: str = "", kinds: tuple[type[Exception], ...] = (OSError,)
+) -> Iterator[None]:
+    """Says of an error of the system in the block what could not be done: ``cannot read FILE: Is a directory``.
+
+    Raises:
+        InductorBenchError: an error of one of these kinds comes in the block.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise InductorBenchError(f"{what}: {getattr(error, 'strerror', None) or error}", hint, name) from error
 
 
 class StoppedInFolder(KeyboardInterrupt, Generic[Found]):

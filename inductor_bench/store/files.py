@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import ANOTHER_FOLDER, FREE_SPACE, InductorBenchError, UnwritableError
+from ..errors import ANOTHER_FOLDER, FREE_SPACE, PATH_ERRORS, InductorBenchError, UnwritableError, explain_system_error
 from ..literals import mask_keys, mask_literals
 
 _decode: Callable[[bytes], Any] = json.loads
@@ -46,11 +46,9 @@ def remove_file(path: Path) -> None:
     Raises:
         InductorBenchError: the disk is read-only, or the folder belongs to another user.
     """
-    try:
+    with explain_system_error(f"cannot remove {path}", name="unwritable"):
         if os.path.lexists(path):  # a read-only disk refuses to remove also what is not there
             path.unlink(missing_ok=True)
-    except OSError as error:
-        raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}", name="unwritable") from error
 
 
 def mask_file(name: str, text: str) -> str:
@@ -204,7 +202,7 @@ def read_text(path: Path) -> str:
     Raises:
         InductorBenchError: the file is missing or cannot be read.
     """
-    with _explain_unreadable(path):
+    with explain_system_error(f"cannot read {path}", "", "unreadable", PATH_ERRORS):
         return path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -214,20 +212,10 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         InductorBenchError: the file is missing, cannot be read, or is no plain file.
     """
-    with _explain_unreadable(path):
+    with explain_system_error(f"cannot read {path}", "", "unreadable", PATH_ERRORS):
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise InductorBenchError(f"{path} is not a file", name="unreadable")
         return path.read_bytes()
-
-
-@contextlib.contextmanager
-def _explain_unreadable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise InductorBenchError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", name="unreadable"
-        ) from error
 
 
 def read_json(path: Path) -> Any:

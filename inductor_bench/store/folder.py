@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
+from ..errors import ANOTHER_FOLDER, PATH_ERRORS, InductorBenchError, UsageError, explain_system_error
 from ..interruption import uninterrupted
 from ..records.batch_record import Batch
 from ..records.module import ExtractedKernel
@@ -99,11 +99,8 @@ class RecordFolder:
         Raises:
             InductorBenchError: it cannot be made.
         """
-        try:
+        with explain_system_error(f"cannot create {self.path}", ANOTHER_FOLDER, "unwritable", PATH_ERRORS):
             self.path.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER, "unwritable") from error
 
     def read(self, written_by: str, damaged: str) -> Any:
         """The record as plain data.
@@ -231,15 +228,12 @@ def make_run_folder(
 
 
 def _make(path: Path | None, title: str, *, force: bool) -> Path:
-    try:
+    with explain_system_error(f"cannot create {path or 'runs/'}", ANOTHER_FOLDER, "unwritable", PATH_ERRORS):
         if path is None:
             return find_free_folder(Path("runs"), title)
         if os.path.lexists(path):
             _check_replaceable(RunFolder(path), force=force)
         path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InductorBenchError(f"cannot create {path or 'runs/'}: {reason}", ANOTHER_FOLDER, "unwritable") from error
     return path
 
 
@@ -297,13 +291,9 @@ def _keep_search(folder: RunFolder, tell: Callable[[str], None]) -> None:
         return
     if is_locked(search):
         raise UsageError(f"a search runs in {search}", "wait for its end, or " + ANOTHER_FOLDER, "folder-in-use")
-    try:
+    with explain_system_error(f"cannot move {search}", ANOTHER_FOLDER, "unwritable"):
         kept = find_free_folder(folder.path, search.name)
         search.replace(kept)
-    except OSError as error:
-        raise InductorBenchError(
-            f"cannot move {search}: {error.strerror or error}", ANOTHER_FOLDER, "unwritable"
-        ) from error
     tell(f"the search of the earlier run is kept: inductor-bench report {shlex.quote(str(kept))}")
 
 
@@ -313,7 +303,7 @@ def remove_run(folder: RunFolder) -> None:
     Raises:
         InductorBenchError: a file cannot be removed.
     """
-    try:
+    with explain_system_error(f"cannot remove {folder.path}", ANOTHER_FOLDER, "unwritable"):
         for path in _own_files(folder):
             path.unlink(missing_ok=True)
         for name in filter(None, reversed(OWN_FILES)):
@@ -324,10 +314,6 @@ def remove_run(folder: RunFolder) -> None:
         for path in (*find_leftovers(folder.record), folder.record):  # last, because the record identifies the run
             path.unlink(missing_ok=True)
         _remove_empty(folder.path)
-    except OSError as error:
-        raise InductorBenchError(
-            f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER_FOLDER, "unwritable"
-        ) from error
 
 
 def _own_files(folder: RunFolder) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InductorBenchError, UsageError
 from ..records.base import TEXT, Answer, QueryTable
-from .files import copy_file
+from .files import copy_file, remove_file
 
 INSTALL = "pip install 'inductor-bench[query]'"
 READ_ONLY = "a query only reads the tables; to keep its answer: --format csv > FILE"
@@ -34,7 +34,8 @@ def write_parquet(tables: Sequence[QueryTable], folder: Path) -> bool:
     targets = [folder / f"{table.name}.parquet" for table in tables]
     duckdb = _load()
     if duckdb is None:
-        _remove(targets)
+        for target in targets:
+            remove_file(target)
         return False
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as scratch, _connect(duckdb) as connection:
         for table, target in zip(tables, targets, strict=True):
@@ -167,11 +168,3 @@ def _name(text: str) -> str:
 
 def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _remove(paths: Sequence[Path]) -> None:
-    for path in paths:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}", name="unwritable") from error
