@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import re
-import select
 import sys
 import tempfile
 import time
@@ -22,7 +21,8 @@ from ..errors import InductorBenchError, UsageError
 from ..store import codec
 from ..store.folder import RunFolder, remove_run
 from ..store.lock import TURN, WAITING
-from .process import ERROR_LINES, ChildProcess, PipedProcess, ProcessResult, find_last_error, list_module_words
+from .forking_worker import PipedProcess
+from .process import ERROR_LINES, ChildProcess, ProcessResult, find_last_error, list_module_words
 from .worker import COMPILE_THREADS, count_usable_cores, expose_package, join_paths, make_worker_environment
 
 # The interface of a batch's executors: jobs and events.
@@ -352,7 +352,6 @@ class RayExecutor:
         self._scratch = tempfile.TemporaryDirectory(prefix="inductor-bench-")
         self._work = Path()
         self._logs: dict[str, Path] = {}
-        self._buffer = b""
         self._connected = False
         self.slots = 1
         self.gpus = 0
@@ -428,17 +427,16 @@ class RayExecutor:
 
     def _read(self, timeout_s: float) -> list[dict[str, Any]]:
         """Returns the answers that arrive within ``timeout_s`` seconds."""
-        if not select.select([self._child.answers], [], [], max(timeout_s, 0.0))[0]:
-            return []
-        data = self._child.answers.read(1 << 20)
-        if not data:
-            self._child.wait(CLOSE_S)
-            ended = self._child.end()
-            why = find_last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
-            message = f"the Ray cluster does not answer any more: {why}"
-            raise InductorBenchError(message, "the same command continues when the cluster answers again", "no-cluster")
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        answers: list[dict[str, Any]] = []
+        while line := self._child.read_answer(0.0 if answers else timeout_s):
+            answers.append(json.loads(line))
+        if line is None or answers:
+            return answers
+        self._child.wait(CLOSE_S)
+        ended = self._child.end()
+        why = find_last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
+        message = f"the Ray cluster does not answer any more: {why}"
+        raise InductorBenchError(message, "the same command continues when the cluster answers again", "no-cluster")
 
     def _understand(self, answer: dict[str, Any]) -> Event | None:
         what = answer["what"]

@@ -1,4 +1,4 @@
-"""A worker that does each job in a fork of itself, because importing torch takes longer than many measurements."""
+"""A process that answers on pipes; and a worker that does each job in a fork, because importing torch takes long."""
 
 from __future__ import annotations
 
@@ -14,12 +14,87 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..errors import InductorBenchError
+from ..errors import explain_system_error
 from ..interruption import uninterrupted
 from ..store.redaction import Redaction
-from .process import REAP_S, WAKE_S, PipedProcess, ProcessResult
+from .process import REAP_S, WAKE_S, ChildProcess, ProcessResult
 
 NO_VARIABLES: Mapping[str, str] = {}
+
+
+# A child process with a pipe for requests and a pipe for answers, apart from its outputs, because models print.
+
+
+class PipedProcess(ChildProcess):
+    """A running command that reads requests and writes answers on pipes.
+
+    Args:
+        command: the program and its arguments. The numbers of the descriptors for reading and writing are added.
+        environment, log, on_line, guarded: as for :class:`ChildProcess`.
+
+    Attributes:
+        requests: an unbuffered stream to the process.
+        answers: an unbuffered stream from the process.
+
+    Raises:
+        InductorBenchError: as for :class:`ChildProcess`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        on_line: Callable[[str], None] = lambda line: None,
+        guarded: bool = True,
+    ) -> None:
+        reads, requests = os.pipe()
+        answers, writes = os.pipe()
+        self.requests, self.answers = os.fdopen(requests, "wb", 0), os.fdopen(answers, "rb", 0)
+        self._unread = b""
+        try:
+            words = [*command, str(reads), str(writes)]
+            inherited = (reads, writes)
+            super().__init__(
+                words, environment=environment, log=log, on_line=on_line, inherited=inherited, guarded=guarded
+            )
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(reads)
+            os.close(writes)
+
+    def read_answer(self, timeout_s: float | None) -> bytes | None:
+        """Returns the next line with its end; empty at the end of the process, ``None`` if none came in time."""
+        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            # many short waits: a signal may reach another thread while this process is stopped
+            left_s = max(0.0, min(WAKE_S, end_s - time.monotonic()))
+            if select.select([self.answers], [], [], left_s)[0]:
+                data = self.answers.read(1 << 16)
+                if not data:
+                    return b""
+                self._unread += data
+            elif time.monotonic() >= end_s:
+                return None
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line + b"\n"
+
+    def close_requests(self) -> None:
+        """Closes the stream of requests, which tells the process to end."""
+        self.requests.close()
+
+    def end(self, timed_out: bool = False) -> ProcessResult:
+        try:
+            return super().end(timed_out)
+        finally:
+            self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        self.requests.close()
+        self.answers.close()
 
 
 class ForkingWorker:
@@ -37,7 +112,6 @@ class ForkingWorker:
 
     def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
         self._environment = environment
-        self._buffer = b""
         self._is_ready = False
         self._outputs = (log.with_suffix(f".output-{number}") for number in itertools.count())  # of jobs, with secrets
         self._changed = threading.Condition()
@@ -78,15 +152,14 @@ class ForkingWorker:
         begin_s, status, timed_out = time.monotonic(), None, False
         output = next(self._outputs).resolve()
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
+            with explain_system_error(f"cannot write {log}", name="unwritable"):
+                log.parent.mkdir(parents=True, exist_ok=True)
             self._order(words, output, variables)
             status = self._wait_for_job(output, timeout_s)
             if status is None:
                 timed_out = True
                 self._order([], output, NO_VARIABLES)
                 status = self._wait_for_job(output, REAP_S)
-        except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         finally:
             if not status and not self._is_gone:
                 self.end()
@@ -148,22 +221,11 @@ class ForkingWorker:
 
     def _read_line(self, timeout_s: float | None) -> str | None:
         """Returns the next line; empty at the worker's end, and ``None`` if none came in time."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while b"\n" not in self._buffer:
-            # many short waits: a signal may reach another thread while this process is stopped
-            left_s = WAKE_S if end_s is None else min(WAKE_S, end_s - time.monotonic())
-            if left_s <= 0:
-                return None
-            try:
-                if select.select([self._child.answers], [], [], left_s)[0]:
-                    data = self._child.answers.read(1 << 10)
-                    if not data:
-                        return ""
-                    self._buffer += data
-            except ValueError:  # another thread has ended the worker
-                return ""
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        return line.decode()
+        try:
+            line = self._child.read_answer(timeout_s)
+        except ValueError:  # another thread has ended the worker
+            return ""
+        return line.decode().rstrip("\n") if line is not None else None
 
     @property
     def is_alive(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..errors import InductorBenchError, UnwritableError
+from ..errors import InductorBenchError, UnwritableError, explain_system_error
 from ..interruption import uninterrupted
 from ..store.redaction import Redaction
 from . import guardian
@@ -336,11 +336,9 @@ class ChildProcess(RunningProcess):
         inherited: Sequence[int] = (),
         guarded: bool = True,
     ) -> None:
-        try:
+        with explain_system_error(f"cannot write {log}", name="unwritable"):
             log.parent.mkdir(parents=True, exist_ok=True)
             self._stream = log.open("a", encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         self._log, self._begin = log, time.monotonic()
         self._time_s: float | None = None
         hide = Redaction.find([command], environment).text
@@ -371,11 +369,9 @@ class ChildProcess(RunningProcess):
         Raises:
             InductorBenchError: the log cannot be moved to ``log``.
         """
-        try:
+        with explain_system_error(f"cannot write {log}", name="unwritable"):
             log.parent.mkdir(parents=True, exist_ok=True)
             self._log.replace(log)
-        except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         self._log, self._begin = log, time.monotonic()
 
     def end(self, timed_out: bool = False) -> ProcessResult:
@@ -540,61 +536,3 @@ class _LogReader:
         self._thread.join(PIPE_S)
         if not self._thread.is_alive() and self._child.stdout is not None:
             self._child.stdout.close()
-
-
-# A child process with a pipe for requests and a pipe for answers, apart from its outputs, because models print.
-
-
-class PipedProcess(ChildProcess):
-    """A running command that reads requests and writes answers on pipes.
-
-    Args:
-        command: the program and its arguments. The numbers of the descriptors for reading and writing are added.
-        environment, log, on_line, guarded: as for :class:`ChildProcess`.
-
-    Attributes:
-        requests: an unbuffered stream to the process.
-        answers: an unbuffered stream from the process.
-
-    Raises:
-        InductorBenchError: as for :class:`ChildProcess`.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        log: Path,
-        on_line: Callable[[str], None] = lambda line: None,
-        guarded: bool = True,
-    ) -> None:
-        reads, requests = os.pipe()
-        answers, writes = os.pipe()
-        self.requests, self.answers = os.fdopen(requests, "wb", 0), os.fdopen(answers, "rb", 0)
-        try:
-            words = [*command, str(reads), str(writes)]
-            inherited = (reads, writes)
-            super().__init__(
-                words, environment=environment, log=log, on_line=on_line, inherited=inherited, guarded=guarded
-            )
-        except BaseException:
-            self._close_pipes()
-            raise
-        finally:
-            os.close(reads)
-            os.close(writes)
-
-    def close_requests(self) -> None:
-        """Closes the stream of requests, which tells the process to end."""
-        self.requests.close()
-
-    def end(self, timed_out: bool = False) -> ProcessResult:
-        try:
-            return super().end(timed_out)
-        finally:
-            self._close_pipes()
-
-    def _close_pipes(self) -> None:
-        self.requests.close()
-        self.answers.close()

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic
 
 from ..errors import InductorBenchError
@@ -22,13 +21,12 @@ from ..messages.kernel_requests import Begun
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
 from ..store.files import read_json, write_message
-from .forking_worker import NO_VARIABLES, ForkingWorker
+from .forking_worker import NO_VARIABLES, ForkingWorker, PipedProcess
 from .process import (
     ANOTHER_PYTHON,
     ERROR_LINES,
     NOT_PYTHON,
     SAFE_PATH,
-    PipedProcess,
     ProcessResult,
     find_last_error,
     find_remedy,
@@ -131,9 +129,7 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed.set()  # a thread of this process may still call
         self._dismiss()
 
@@ -354,7 +350,6 @@ class WorkerSession:
             on_line=on_line,
         )
         os.set_blocking(self._child.requests.fileno(), False)  # a worker that reads no more must not stop its parent
-        self._buffer = b""
         self._open, self._is_at_work = True, False
         self._timeout_s: float | None = None
         self._deadline: float | None = None
@@ -407,7 +402,10 @@ class WorkerSession:
         """Waits for the answer to the posted request; raises the same errors as :meth:`ask`."""
         assert self._posted is not None, "nothing was asked"
         while self._answer is None:
-            self._take_line(self._read_line())
+            line = self._child.read_answer(self.left_s)
+            if not line:
+                raise self._lost("hung" if line is None else "crashed")
+            self._take_line(line)
         answer, self._is_at_work = self._answer, False
         if answer.get("fatal"):
             self.close()
@@ -419,15 +417,10 @@ class WorkerSession:
     def is_answered(self) -> bool:
         """Reads what has arrived, and returns whether :meth:`collect` would return or raise at once."""
         while self._answer is None:
-            if b"\n" not in self._buffer:
-                if not select.select([self._child.answers], [], [], 0)[0]:
-                    return self.left_s == 0
-                data = self._child.answers.read(1 << 16)
-                if not data:
-                    return True  # the worker is gone; ``collect`` reports this
-                self._buffer += data
-            else:
-                self._take_line(self._read_line())
+            line = self._child.read_answer(0.0)
+            if not line:  # empty if the worker is gone, which ``collect`` reports
+                return line is not None or self.left_s == 0
+            self._take_line(line)
         return True
 
     @property
@@ -461,30 +454,19 @@ class WorkerSession:
             finally:
                 self._child.end()
 
-    def _take_line(self, line: dict[str, Any]) -> None:
+    def _take_line(self, line: bytes) -> None:
         """Keeps an answer or a part of one. A part restarts the time limit."""
-        if "part" in line:
-            self.part = part = codec.decode(Begun, line["part"])
+        answer: dict[str, Any] = json.loads(line)
+        if "part" in answer:
+            self.part = part = codec.decode(Begun, answer["part"])
             self._restart_timeout()
             if part.waits:
                 self._deadline = None
         else:
-            self._answer = line
+            self._answer = answer
 
     def _restart_timeout(self) -> None:
         self._deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
-
-    def _read_line(self) -> dict[str, Any]:
-        while b"\n" not in self._buffer:
-            if not select.select([self._child.answers], [], [], self.left_s)[0]:
-                raise self._lost("hung")
-            data = self._child.answers.read(1 << 16)
-            if not data:
-                raise self._lost("crashed")
-            self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
     def _lost(self, kind: str) -> WorkerLostError:
         self._open = False
