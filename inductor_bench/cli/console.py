@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from .. import units
@@ -77,9 +76,7 @@ class Console:
     def __enter__(self) -> Console:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.finish()
 
     # Results
