@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.records.comparison import ModeProcess, ModeRow
-from inductor_bench.store.program_folders import ModesFolder
+from inductor_bench.store.folder import ModesFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 WITHIN = 0.02

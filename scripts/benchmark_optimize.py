@@ -47,7 +47,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.optimization import GROUPS, KEPT, UNPROVEN, Optimization
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OptimizationFolder
 from scripts.benchmark_defects import Gpus
 from scripts.benchmark_programs import RANKS, ROOT, medians, number, print_cells, read_laps, wait_for
 

@@ -18,7 +18,7 @@ from ..report.formats import View
 from ..report.run.proof_document import APPLIED_FORMATS as FORMATS
 from ..report.run.proof_document import make_states_document
 from ..report.terminal import render_text
-from ..store.program_folders import OptimizationFolder
+from ..store.folder import OptimizationFolder
 from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
 from .presentation import (

@@ -37,8 +37,14 @@ from ..errors import (
 from ..launch.process import RunningProcess, list_module_words
 from ..records.comparison import SLOWER, UNDECIDED
 from ..records.summary import ErrorReport, Summary, ToolAnswer
-from ..report.brief import MOST_CHARACTERS
-from ..report.document_summary import make_brief_data, make_error_report, name_schema, name_schema_file, write_json
+from ..report.document_summary import (
+    MOST_CHARACTERS,
+    make_brief_data,
+    make_error_report,
+    name_schema,
+    name_schema_file,
+    write_json,
+)
 from ..store import codec
 from ..store.folder import RECORD, RunFolder
 from ..version import __version__

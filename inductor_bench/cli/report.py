@@ -14,8 +14,7 @@ from ..report.modes_document import FORMATS as MODES_FORMATS
 from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
 from ..store.digest import pause_garbage_collection
-from ..store.folder import BATCH
-from ..store.program_folders import ModesFolder, OptimizationFolder, ProgramFolder
+from ..store.folder import BATCH, ModesFolder, OptimizationFolder, ProgramFolder
 from .presentation import (
     ResultFolder,
     add_presentation_options,

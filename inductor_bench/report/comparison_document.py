@@ -62,13 +62,14 @@ from .document import (
     SourceFile,
     Stretch,
     Table,
+    TimeChange,
     make_notes,
     make_sentences,
     make_text_column,
+    plot_waterfall,
 )
 from .formats import View, make_formats, write_csv
 from .run.run_tables import write_source_file
-from .waterfall import TimeChange, plot_waterfall
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60

@@ -17,9 +17,8 @@ from .. import units
 from ..errors import UsageError
 from ..records.summary import Summary
 from ..store.codec import encode
-from .brief import render_brief
 from .document import Document
-from .document_summary import summarise_document, write_json, write_summarised_json
+from .document_summary import render_brief, summarise_document, write_json, write_summarised_json
 from .markdown import render_markdown
 
 _FORMULA = frozenset("=@+-\t\r")

@@ -312,3 +312,29 @@ def describe_inputs(found: Sequence[InputShape], most: int | None = None) -> str
     ]
     more = len(found) - len(said)
     return ", ".join(said) + (f" and {more} more shape{'s' * (more > 1)}" if more else "")
+
+
+def fold_names(layers: Iterable[str]) -> tuple[str, ...]:
+    """The layers with those folded that differ in one number: ``Net.layers.0-11.mlp``.
+
+    Numbers with gaps are ranges one after the other: ``layers.0,2-3``.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for layer in dict.fromkeys(layers):
+        parts = layer.split(".")
+        place = next((at for at, part in enumerate(parts) if part.isdecimal()), -1)
+        key = tuple("#" if at == place else part for at, part in enumerate(parts))
+        groups.setdefault(key, []).append(int(parts[place]) if place >= 0 else -1)
+    return tuple(
+        ".".join(part if part != "#" else _list_ranges(numbers) for part in key) for key, numbers in groups.items()
+    )
+
+
+def _list_ranges(numbers: Iterable[int]) -> str:
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)

@@ -57,8 +57,7 @@ from ..records.run import (
 from . import codec
 from .codec import LARGEST, SMALLEST
 from .files import read_bytes, read_json
-from .folder import BatchFolder
-from .program_folders import load_search
+from .folder import BatchFolder, load_search
 
 # Converts the compared figures of a record to costs per step of the program.
 

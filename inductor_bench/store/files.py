@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -270,6 +271,19 @@ def find_file_inside(folder: Path, place: str) -> Path:
             f"{path} is gone" if not os.path.lexists(path) else f"cannot read {path}", name="unreadable"
         ) from error
     return path
+
+
+def find_free_folder(parent: Path, title: str) -> Path:
+    """Makes the first free folder ``parent/<title>-<n>``; the letters and digits of the title name it."""
+    stem = re.sub(r"[^A-Za-z0-9_.]+", "-", title).strip("-.")[:60] or "run"
+    number = 1
+    while True:
+        path = parent / f"{stem}-{number}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
 
 
 def refuse_link(path: Path) -> None:

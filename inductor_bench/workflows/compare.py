@@ -28,8 +28,8 @@ from ..records.request import BreakdownRequest, CompareRequest
 from ..records.run import Run
 from ..source.module_reader import read_module
 from ..store import codec
-from ..store.files import read_json, refuse_link, remove_file, write_json
-from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, find_free_folder, read_rows, remove_run
+from ..store.files import find_free_folder, read_json, refuse_link, remove_file, write_json
+from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, read_rows, remove_run
 from ..store.redaction import Redaction
 from ..store.run_files import unpack_run
 from .breakdown import run_breakdown

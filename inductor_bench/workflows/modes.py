@@ -30,9 +30,8 @@ from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, Mode
 from ..records.request_fields import PROGRAMS, as_recorded, list_options_by_field
 from ..records.run import Environment
 from ..store.files import hash_file, own_folder, refuse_link
-from ..store.folder import PAGE
+from ..store.folder import PAGE, ModesFolder
 from ..store.lock import hold_lock
-from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..version import __version__
 from .model_list import YAML, merge_batch_options, read_list

@@ -51,9 +51,8 @@ from ..records.request_fields import COMMAND, PROGRAMS, as_recorded
 from ..records.run import Environment, Run
 from ..store import codec
 from ..store.files import refuse_link, write_json
-from ..store.folder import OPTIMIZED, RunFolder
+from ..store.folder import OPTIMIZED, OptimizationFolder, RunFolder
 from ..store.lock import hold_lock
-from ..store.program_folders import OptimizationFolder
 from ..store.redaction import Redaction
 from ..store.run_files import read_timeline
 from ..version import __version__

@@ -28,9 +28,8 @@ from ..records.request_fields import COMPILED_HERE
 from ..records.run import PATTERN, Program
 from ..store import codec
 from ..store.files import read_json
-from ..store.folder import RunFolder
+from ..store.folder import ModesFolder, RunFolder
 from ..store.lock import DeviceTurn
-from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..trace.program_trace import Markers, measure_work, read_program_trace
 from .modules.compile_environment import make_observed_environment

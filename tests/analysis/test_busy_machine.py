@@ -25,9 +25,8 @@ from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.retune import Verification
 from inductor_bench.records.run import OtherWork, Run
-from inductor_bench.report.brief import render_brief
 from inductor_bench.report.document import Document
-from inductor_bench.report.document_summary import summarise_document
+from inductor_bench.report.document_summary import render_brief, summarise_document
 from inductor_bench.report.run.proof_document import describe_busy_machine, make_proof_section
 from inductor_bench.report.terminal import render_text
 from inductor_bench.store.codec import decode, encode

@@ -23,7 +23,8 @@ from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLi
 from inductor_bench.records.evidence import CallPlace, GraphCallers
 from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LayerWork, LineTime
 from inductor_bench.records.traced import Activity, GraphCall, StepWindow, Work
-from inductor_bench.report.run.layer_tree import TreeNode, build_tree_by_layer, build_tree_by_line, fold_names, walk
+from inductor_bench.report.names import fold_names
+from inductor_bench.report.run.layers_document import TreeNode, build_tree_by_layer, build_tree_by_line, walk
 
 UP, NORM = SourceLine("m.py", 4, "forward", "up"), SourceLine("m.py", 9, "forward", "norm")
 MAP = LayerMap(

@@ -37,8 +37,7 @@ from inductor_bench.report.run.run_document import FORMATS as RUN_FORMATS
 from inductor_bench.report.table_documents import LIST_FORMATS
 from inductor_bench.store import codec
 from inductor_bench.store.codec import FORMAT
-from inductor_bench.store.folder import BatchFolder, RunFolder
-from inductor_bench.store.program_folders import ModesFolder
+from inductor_bench.store.folder import BatchFolder, ModesFolder, RunFolder
 from inductor_bench.version import __version__
 
 DATA = ROOT / "tests" / "data"

@@ -18,8 +18,7 @@ from tried_programs import optimization, two_winners
 from inductor_bench.cli import main as entry
 from inductor_bench.records.run import Run
 from inductor_bench.store.codec import decode, encode
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.program_folders import ModesFolder, OptimizationFolder
+from inductor_bench.store.folder import ModesFolder, OptimizationFolder, RunFolder
 
 
 @pytest.fixture

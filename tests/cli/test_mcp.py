@@ -28,7 +28,7 @@ import inductor_bench
 from inductor_bench.cli.mcp import PAGE_CHARACTERS, Service, make_server, split_into_pages
 from inductor_bench.cli.mcp_tools import TOOLS, Permissions, find_command, list_command_words, make_input_schema
 from inductor_bench.errors import UsageError
-from inductor_bench.report.brief import MOST_CHARACTERS
+from inductor_bench.report.document_summary import MOST_CHARACTERS
 
 BY_NAME = {one.name: one for one in TOOLS}
 ALWAYS = {"what_next", "query", "compare", "show_kernel", "job"}

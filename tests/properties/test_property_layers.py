@@ -13,7 +13,7 @@ from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import DIRECTIONS, CallSite, LayerMap, SourceLine
 from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LineTime
 from inductor_bench.records.traced import Activity, StepWindow, Work
-from inductor_bench.report.run.layer_tree import TreeNode, build_tree_by_layer, build_tree_by_line, walk
+from inductor_bench.report.run.layers_document import TreeNode, build_tree_by_layer, build_tree_by_line, walk
 from inductor_bench.source.layers import divide_call, read_layers, read_path
 
 seconds = st.floats(0, 10)

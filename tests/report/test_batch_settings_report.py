@@ -16,8 +16,7 @@ from inductor_bench.records.optimization import NOT_YET, Optimization
 from inductor_bench.report.batch.batch_document import FORMATS
 from inductor_bench.report.batch.batch_tables import BatchView
 from inductor_bench.report.formats import View
-from inductor_bench.store.folder import OPTIMIZED, BatchFolder
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OPTIMIZED, BatchFolder, OptimizationFolder
 
 
 def batch(*searches: Optimization | None) -> BatchView:

@@ -9,9 +9,8 @@ import step_runs
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork, LineTime, Run
 from inductor_bench.report.document import ShownIn, Table, keep_shown_rows
-from inductor_bench.report.run.answers import list_answers
-from inductor_bench.report.run.layer_tree import build_tree_by_line
-from inductor_bench.report.run.layers_document import LAYER, make_layers_section
+from inductor_bench.report.run.layers_document import LAYER, build_tree_by_line, make_layers_section
+from inductor_bench.report.run.run_summary import list_answers
 
 
 def run_of(*rows: LayerTime) -> Run:

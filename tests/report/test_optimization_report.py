@@ -36,7 +36,7 @@ from inductor_bench.records.optimization import (
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, list_next_commands, list_notes, write_headline
 from inductor_bench.report.optimization_document import list_search_facts as searched_for
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OptimizationFolder
 from inductor_bench.workflows.optimize import OptimizeOutcome
 
 

@@ -31,17 +31,14 @@ from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.records.summary import Summary, SummaryApplied
 from inductor_bench.report import comparison_document, modes_document, optimization_document
 from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES, make_summary_tables
-from inductor_bench.report.brief import CUT, MOST_CHARACTERS
 from inductor_bench.report.document import Answers
-from inductor_bench.report.document_summary import MOST_APPLIED, make_brief_data
+from inductor_bench.report.document_summary import CUT, MOST_APPLIED, MOST_CHARACTERS, make_brief_data
 from inductor_bench.report.formats import Formats, View, show_as_page
-from inductor_bench.report.run.answers import describe_product_type
 from inductor_bench.report.run.run_document import FORMATS, run_document
-from inductor_bench.report.run.run_summary import run_summary
+from inductor_bench.report.run.run_summary import describe_product_type, run_summary
 from inductor_bench.report.terminal import render_text
 from inductor_bench.store.codec import encode_sparse
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OptimizationFolder, RunFolder
 
 BUILT: dict[str, Callable[[], Run]] = {
     "mixnet": build.mixnet,

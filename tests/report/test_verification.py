@@ -35,8 +35,8 @@ from inductor_bench.records.retune import (
     Tuning,
     Verification,
 )
-from inductor_bench.report.brief import render_brief
-from inductor_bench.report.document import Document, Sentence, Table
+from inductor_bench.report.document import Document, Sentence, Table, TimeChange, plot_waterfall
+from inductor_bench.report.document_summary import render_brief
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.proof_document import (
     APPLIED_FORMATS,
@@ -47,7 +47,6 @@ from inductor_bench.report.run.proof_document import (
 )
 from inductor_bench.report.run.retune_document import describe_retunes
 from inductor_bench.report.terminal import render_text
-from inductor_bench.report.waterfall import TimeChange, plot_waterfall
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import apply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from source_data import GPU, cpu_sample, gpu_sample, text_of
 
-from inductor_bench.source.graph_reference import (
+from inductor_bench.source.edited import (
     Parameter,
     convert_to_float64,
     find_fragment_above,

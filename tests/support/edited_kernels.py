@@ -13,7 +13,7 @@ import torch
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import BufferRoles, PrepareCase
-from inductor_bench.source.graph_reference import widen_launch, widen_source
+from inductor_bench.source.edited import widen_launch, widen_source
 from inductor_bench.source.harness.common import Arguments
 from inductor_bench.worker.bench.edit_judge import EditJudge, EditRunner
 from inductor_bench.workflows.kernels.edit_check import EXACT

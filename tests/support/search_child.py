@@ -18,8 +18,7 @@ from tried_programs import DrawnProgram, menu_row, optimization, searched
 
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import NOT_YET, Optimization, Trial
-from inductor_bench.store.folder import OPTIMIZED, RunFolder
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OPTIMIZED, OptimizationFolder, RunFolder
 
 SAVINGS = {"good": {"a": 0.3, "b": 0.1}, "other": {"a": 0.2}, "none": {}}
 """By the name of a model what each setting saves; a model of another name has ``good``'s."""

@@ -48,10 +48,12 @@ from ..document import (
     Sentence,
     ShownIn,
     Table,
+    TimeChange,
     make_kernel_column,
     make_notes,
     make_sentences,
     make_text_column,
+    plot_waterfall,
 )
 from ..document_summary import summarise_document
 from ..edit_document import (
@@ -63,7 +65,6 @@ from ..edit_document import (
     list_longer_options,
 )
 from ..formats import DEFAULT_VIEW, View, make_formats
-from ..waterfall import TimeChange, plot_waterfall
 
 NAME_WIDTH = 64
 PINNED = "pinned"

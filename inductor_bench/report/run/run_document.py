@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from ... import units
 from ...analysis.findings.doubts import METHOD_WORDS
-from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, join_words
+from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.first_line import write_first_line
-from ...analysis.findings.next_commands import find_proven_rows, write_applying_command
+from ...analysis.findings.next_commands import find_proven_rows
 from ...analysis.findings.rule_table import FIRST, list_findings, list_findings_beside
-from ...analysis.optimization.search_results import describe_result
 from ...analysis.step_costs import (
     calls_differ,
     compute_weight_s,
@@ -66,13 +65,22 @@ from ..document import (
     make_text_column,
 )
 from ..formats import DEFAULT_VIEW, View, make_formats
-from ..optimization_document import list_titles
-from .answers import MOST_SHAPES, describe_making, describe_product_type, list_answers
 from .kinds_document import make_kinds_section
 from .layers_document import KERNEL, make_icicle_section, make_layers_section
 from .proof_document import make_proof_section
 from .retune_document import make_retune_section
-from .run_summary import choose_findings, find_trial_command, list_commands, load_search_of, run_summary
+from .run_summary import (
+    MOST_SHAPES,
+    choose_findings,
+    describe_making,
+    describe_product_type,
+    describe_proven_settings,
+    find_trial_command,
+    list_answers,
+    list_commands,
+    load_search_of,
+    run_summary,
+)
 from .run_tables import make_kernel_section, name_anchor, write_rows, write_source_file, write_tables
 from .run_words import (
     RankedKernel,
@@ -175,7 +183,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             _list_failures(run, view.folder),
             Sentence(write_sentence(lead.text, run) if lead is not None else "", LEAD),
             *_note_shared_device(run),
-            list_answers(run, rank_kernels(run), items, _describe_proof(run, view)),
+            list_answers(run, rank_kernels(run), items, describe_proven_settings(run, view)),
             *(replace(one, on=one.on & ShownIn.PAGE) for one in paged),
             *(replace(one, on=one.on & ~ShownIn.PAGE) for one in shown),
             hide_in_brief(_note_modules_not_run(run, view.folder)),
@@ -321,16 +329,6 @@ def _make_findings_section(
         note=f"{first}; shares are of {describe_whole(run)}" if items else "",
     )
     return section, tuple(items)
-
-
-def _describe_proof(run: Run, view: View) -> Item | None:
-    """What a search for faster settings has proven, with the command that applies it; ``None`` if there is nothing."""
-    search = load_search_of(view)
-    if search is None or search.winner is None:
-        return None
-    titles = join_words(list_titles(search, search.winner.slugs), len(search.winner.slugs))
-    text = write_sentence(f"{titles}: {describe_result(search)}", run)
-    return Item(text, GOOD, command=write_applying_command(run, str(view.folder), search))
 
 
 def _make_finding_item(

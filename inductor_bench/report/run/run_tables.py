@@ -43,7 +43,6 @@ from ..document import (
     make_text_column,
 )
 from ..formats import write_csv
-from .layer_tree import fold_names
 from .retune_document import find_retune, format_retune, list_retunes_by_kernel, make_tuning_blocks
 from .run_words import (
     RankedKernel,
@@ -163,7 +162,7 @@ def _make_name_cells(entry: RankedKernel, place_of: Mapping[str, str], several: 
 
 def _describe_layers(kernel: Kernel) -> str:
     """The layers in few words, without the object at their root: ``layers.0-11.mlp.up (+1 layer)``."""
-    found = fold_names(kernel.origin.layers)
+    found = names.fold_names(kernel.origin.layers)
     if not found:
         return ""
     more = len(found) - 1
@@ -172,7 +171,7 @@ def _describe_layers(kernel: Kernel) -> str:
 
 
 def _make_layer_cell(kernel: Kernel) -> Cell:
-    found = fold_names(kernel.origin.layers)
+    found = names.fold_names(kernel.origin.layers)
     more = f"and {len(found) - 1} more" if len(found) > 1 else ""
     return Cell(found[0] if found else "", notes=make_notes(more))
 
@@ -229,7 +228,7 @@ def _list_facts(kernel: Kernel) -> list[tuple[str, str]]:
         ("launch", _launch(kernel)),
         ("bytes", f"{units.size(work.moved_bytes)} per iteration" if work.moved_bytes else ""),
         ("operations", operations),
-        ("layers", "\n".join(fold_names(kernel.origin.layers))),
+        ("layers", "\n".join(names.fold_names(kernel.origin.layers))),
         ("source lines", lines),
         (names.CALLED_AT, called),
         ("no roof", kernel.unjudged),

@@ -56,8 +56,7 @@ from ...records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditHashes, Edi
 from ...records.request import KernelRequest
 from ...records.retune import FASTER, UNDECIDED, Resources
 from ...records.run import Environment, Peaks
-from ...source.edited import KernelEdit, digest, read_edit
-from ...source.graph_reference import convert_to_float64
+from ...source.edited import KernelEdit, convert_to_float64, digest, read_edit
 from ...store import codec
 from ...store.caches import save_verdict
 from ...store.files import copy_file, read_text, write_text

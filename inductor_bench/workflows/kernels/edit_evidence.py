@@ -22,8 +22,7 @@ from ...records.base import Category
 from ...records.code import KernelDefinition, Launch
 from ...records.run import Peaks
 from ...source.edit_rules import has_same_decorators
-from ...source.edited import KernelEdit
-from ...source.graph_reference import widen_launch, widen_source
+from ...source.edited import KernelEdit, widen_launch, widen_source
 from ...source.standalone_header import StandaloneHeader, describe_facts
 from ...source.standalone_writer import (
     edit_standalone,

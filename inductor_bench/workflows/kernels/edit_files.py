@@ -23,9 +23,18 @@ from ...records.module import Kernel
 from ...records.request import DRAWN, RECORDED, KernelRequest
 from ...records.run import Run
 from ...source.calls import write_dotted_name
-from ...source.edited import KernelEdit, digest, edit_text, is_edit, read_edit, read_passed_form
+from ...source.edited import (
+    KernelEdit,
+    Parameter,
+    digest,
+    edit_text,
+    find_fragment_above,
+    is_edit,
+    read_edit,
+    read_passed_form,
+    write_reference,
+)
 from ...source.generated_text import parse
-from ...source.graph_reference import Parameter, find_fragment_above, write_reference
 from ...source.standalone_header import make_plain_line
 from ...source.standalone_writer import list_argument_types, list_written_arguments
 from ...source.static_wrapper import read_pointers

@@ -18,8 +18,7 @@ from ...records.request import (
     find_searched_optimizer,
 )
 from ...records.request_fields import list_option_words
-from ...store.folder import RunFolder
-from ...store.program_folders import load_search
+from ...store.folder import RunFolder, load_search
 from ..model_list import find_source
 from .tried_program import STAGE
 

@@ -50,7 +50,7 @@ from ...source.user_program import (
 )
 from ...store import codec
 from ...store.files import read_text, remove_file, write_json, write_text
-from ...store.program_folders import OptimizationFolder
+from ...store.folder import OptimizationFolder
 from ..modules.compile_environment import SITE
 from ..pins import make_users_environment
 from .tried_program import REQUEST, list_switches, list_variables, parse_value, read_trial_results

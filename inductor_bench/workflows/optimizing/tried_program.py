@@ -53,8 +53,8 @@ from ...records.request_fields import COMPILED_HERE
 from ...store import codec
 from ...store.caches import lend_probes
 from ...store.files import read_json, read_text, write_json
+from ...store.folder import OptimizationFolder
 from ...store.lock import TURN, DeviceTurn
-from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
 from ..modules.compile_environment import WARM, make_observed_environment
 from ..modules.program_run import format_shown_command, make_program_command, remove_lock_variable

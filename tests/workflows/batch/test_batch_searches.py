@@ -17,8 +17,7 @@ from inductor_bench.errors import UsageError
 from inductor_bench.launch import batch_executors
 from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest, SearchRequest
-from inductor_bench.store.folder import OPTIMIZED, BatchFolder
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OPTIMIZED, BatchFolder, OptimizationFolder
 from inductor_bench.workflows.batch_state import make_job, read_view
 
 __all__ = ["quick"]

@@ -22,7 +22,7 @@ from inductor_bench.records.base import Failure, OtherProcess
 from inductor_bench.records.comparison import ModeSet
 from inductor_bench.records.evidence import DONE, GpuSharing, ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.store.program_folders import ModesFolder
+from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner, describe_process

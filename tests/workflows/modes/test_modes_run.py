@@ -18,7 +18,7 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import MODES, NOT_TIMED, ModeProcess, ModeSet
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.records.run import PATTERN
-from inductor_bench.store.program_folders import ModesFolder
+from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import modes
 from inductor_bench.workflows.modes import LATER, ModeTurns, run_modes

@@ -13,7 +13,7 @@ from forking_python import interpreter
 from inductor_bench.analysis.optimization.trial_plans import CompileAhead, TrialCandidate, TrialPlan
 from inductor_bench.records.optimization import INDUCTOR, PLACEBO, SCREEN, ProgramSetting, Trial
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OptimizationFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.optimizing import tried_program
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials, TrialRounds

@@ -26,8 +26,7 @@ from inductor_bench.records.optimization import CONFIRM, DENIED, KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment, Interval, Timeline
 from inductor_bench.store import codec
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OptimizationFolder, RunFolder
 from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
 from inductor_bench.workflows.apply import read_environment

@@ -48,7 +48,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.request_fields import COMMAND
 from inductor_bench.store import codec
 from inductor_bench.store.files import write_json
-from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.folder import OptimizationFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.optimizing.tried_program import (
     ProgramTrials,
