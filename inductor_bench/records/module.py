@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .base import Category, FileName, Inline, Place, Slug
+from .base import Category, Failure, FileName, Inline, Place, Slug
 from .code import CompiledKernel, MachineLoad, SourceLine
 
 
@@ -303,3 +303,13 @@ class ModuleRecord:
     def float32_products(self) -> str:
         """The type in which matrix products of float32 may be computed."""
         return "tf32" if self.tf32 else "bfloat16" if self.bf16 else "float32"
+
+
+@dataclass(frozen=True)
+class ExtractOutcome:
+    """The result of an extraction: a row per kernel, notes for the user, and failures."""
+
+    kernels: tuple[ExtractedKernel, ...]  # the kernels, with their files
+    folder: Path | None = None  # the folder of the files; ``None`` if kernels were only listed
+    notes: tuple[str, ...] = ()  # what the user should know, in words
+    failures: tuple[Failure, ...] = ()  # what could not be read or run

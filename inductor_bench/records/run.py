@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .base import Failure, Inline, OtherProcess, Place, Slug
 from .code import CompiledFunction, CompilePhase, MachineLoad, SourceLine
 from .module import ModuleRecord
 from .request import BreakdownRequest
-from .retune import Retune, Verification
+from .retune import MeasuredKernel, Retune, Verification
 
 
 @dataclass(frozen=True)
@@ -530,3 +531,43 @@ class Run:
     program: Program | None = None
     # what the retunes save in the program; ``None`` if that was not measured
     verification: Verification | None = None
+
+
+@dataclass(frozen=True)
+class KernelOutcome:
+    """The result of ``kernel``: what was measured, what failed, and what was saved."""
+
+    kernels: tuple[MeasuredKernel, ...]  # the measured kernels
+    environment: Environment = field(default_factory=Environment)  # the environment of the worker that measured
+    peaks: Peaks | None = None  # the measured peaks of the device, if they are known
+    failures: tuple[Failure, ...] = ()  # the kernels that could not be measured or tuned
+    saved: tuple[Path, ...] = ()  # the files that winners were written to
+    retune_s: float = 0.0  # the time in seconds spent on other configurations of all kernels
+    interrupted: bool = False  # whether the user stopped the request, so that kernels or tunings are missing
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check."""
+
+    name: str  # what was checked
+    # ``ok``, ``missing`` (needed), ``optional`` (absent, not needed) or ``broken`` (installed, but its import fails;
+    # not needed)
+    status: str
+    found: str  # what was found, in words
+    hint: str = ""  # what to do about it
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
+
+    checks: tuple[Check, ...]  # what is needed
+    environment: Environment  # the machine and the versions
+    peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
+    failure: Failure | None = None  # why the peaks could not be measured
+    packages: tuple[Check, ...] = ()  # the optional packages
+
+    @property
+    def healthy(self) -> bool:
+        return self.failure is None and all(check.status != "missing" for check in self.checks)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from .. import units
 from ..analysis.findings.finding import plural
@@ -17,7 +16,7 @@ from ..devices.hardware_counters import STALL_WORDS
 from ..records.base import Category, Failure
 from ..records.comparison import Pairing, TimedPair
 from ..records.retune import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
-from ..records.run import Environment
+from ..records.run import KernelOutcome
 from . import names
 from .document import (
     BAD,
@@ -65,22 +64,7 @@ _TROUBLE = ("wrong", "refused", "spills", "crashed", "hung")
 _ORDER = {"best": 0, "default": 1, "timed": 1, "finalist": 2, "slower": 3, "duplicate": 4, "untried": 6}
 
 
-class Measured(Protocol):
-    """The timed kernels of one command."""
-
-    @property
-    def kernels(self) -> Sequence[MeasuredKernel]: ...
-    @property
-    def failures(self) -> Sequence[Failure]: ...
-    @property
-    def environment(self) -> Environment: ...
-    @property
-    def saved(self) -> Sequence[Path]: ...
-    @property
-    def retune_s(self) -> float: ...
-
-
-def make_measured_document(seen: Measured, view: View = DEFAULT_VIEW) -> Document:
+def make_measured_document(seen: KernelOutcome, view: View = DEFAULT_VIEW) -> Document:
     """The times of each kernel, its tuning, what failed, the sum of several retunes, and what to type next."""
     kernels = seen.kernels
     tuned = [(kernel, kernel.tuning) for kernel in kernels if kernel.tuning is not None]

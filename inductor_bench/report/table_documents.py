@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Protocol
 
 from .. import units
 from ..analysis.findings.finding import join_words, plural
 from ..devices.table import find_best_device, find_device_of_peaks
-from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Category, Failure, QueryTable
+from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Category, QueryTable
 from ..records.comparison import EAGER, ModelModes, ModeRow, ModesByModel
-from ..records.module import ExtractedKernel
-from ..records.run import Environment, Peaks
+from ..records.module import ExtractedKernel, ExtractOutcome
+from ..records.run import Check, DoctorReport, Environment, Peaks
 from ..records.summary import SCHEMA_VERSION
 from ..store.caches import find_cache_folder, make_peaks_key, slug
 from ..version import __version__
@@ -51,35 +50,7 @@ from .run.run_words import describe_cache_rates
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 
 
-class CheckRow(Protocol):
-    """One check of the installation or the machine."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def found(self) -> str: ...
-    @property
-    def hint(self) -> str: ...
-
-
-class Diagnosis(Protocol):
-    """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
-
-    @property
-    def checks(self) -> Sequence[CheckRow]: ...
-    @property
-    def environment(self) -> Environment: ...
-    @property
-    def peaks(self) -> Peaks | None: ...
-    @property
-    def failure(self) -> Failure | None: ...
-    @property
-    def packages(self) -> Sequence[CheckRow]: ...
-
-
-def make_doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
+def make_doctor_document(report: DoctorReport, view: View = DEFAULT_VIEW) -> Document:
     """The checks with what to do about them, why the device was not measured, and its peaks."""
     python = report.environment.versions.python
     columns = (Column("status", False), Column("what", False), make_text_column("found", least=24, wraps=True))
@@ -106,7 +77,7 @@ def make_doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Docume
     return Document(f"inductor-bench {__version__}", (f"Python {python}" if python else "",), tuple(blocks))
 
 
-def describe_diagnosis(report: Diagnosis) -> str:
+def describe_diagnosis(report: DoctorReport) -> str:
     """Says in one sentence what keeps the tool from measuring."""
     missing = [check.name for check in report.checks if check.status == "missing"]
     if missing:
@@ -114,7 +85,7 @@ def describe_diagnosis(report: Diagnosis) -> str:
     return "The peaks of the device were not measured." if report.failure else "All that is needed is there."
 
 
-def _check_row(check: CheckRow) -> Row:
+def _check_row(check: Check) -> Row:
     hint = (Note(f"→ {check.hint}", tone="", whole=True),) if check.hint else ()
     return Row((Cell(check.status, tone=TONES.get(check.status, "")), Cell(check.name, notes=hint), Cell(check.found)))
 
@@ -170,20 +141,7 @@ SHOWN_NAMES = 4
 SHOWN_REASONS = 8
 
 
-class Extraction(Protocol):
-    """The result of an extraction. ``folder`` is ``None`` if kernels were only listed."""
-
-    @property
-    def kernels(self) -> Sequence[ExtractedKernel]: ...
-    @property
-    def folder(self) -> Path | None: ...
-    @property
-    def notes(self) -> Sequence[str]: ...
-    @property
-    def failures(self) -> Sequence[Failure]: ...
-
-
-def make_extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Document:
+def make_extraction_document(outcome: ExtractOutcome, view: View = DEFAULT_VIEW) -> Document:
     """The list of kernels if no file was written, their numbers, why some have no file, and what to run next."""
     kernels, folder = outcome.kernels, outcome.folder
     no_file = [(one.name, one.reason) for one in kernels if one.reason]
@@ -228,7 +186,7 @@ def _make_kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
     return Table(columns, rows, filter="name, category")
 
 
-def _describe_totals(outcome: Extraction) -> Table:
+def _describe_totals(outcome: ExtractOutcome) -> Table:
     rows = []
     for category, (total, written) in _count_by_category(outcome.kernels).items():
         made = str(total) if outcome.folder is None else f"{written} of {total}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from .. import units
@@ -17,7 +17,7 @@ from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
 from ..records.request import DoctorRequest
 from ..records.request_fields import LIBRARIES
-from ..records.run import Environment, Peaks
+from ..records.run import Check, DoctorReport, Environment
 from ..store.caches import LIMIT_BYTES, compile_cache_bytes, compile_cache_problem, compile_cache_root
 from ..store.tables import INSTALL as INSTALL_DUCKDB
 from .modules.module_measurements import take_survey
@@ -25,33 +25,6 @@ from .progress import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Bytes of free disk space below which the check fails."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check."""
-
-    name: str  # what was checked
-    # ``ok``, ``missing`` (needed), ``optional`` (absent, not needed) or ``broken`` (installed, but its import fails;
-    # not needed)
-    status: str
-    found: str  # what was found, in words
-    hint: str = ""  # what to do about it
-
-
-@dataclass(frozen=True)
-class DoctorReport:
-    """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
-
-    checks: tuple[Check, ...]  # what is needed
-    environment: Environment  # the machine and the versions
-    peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
-    failure: Failure | None = None  # why the peaks could not be measured
-    packages: tuple[Check, ...] = ()  # the optional packages
-
-    @property
-    def healthy(self) -> bool:
-        return self.failure is None and all(check.status != "missing" for check in self.checks)
 
 
 def run_doctor(request: DoctorRequest, progress: Progress) -> DoctorReport:

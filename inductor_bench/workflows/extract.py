@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..analysis.findings.finding import plural
@@ -18,7 +18,7 @@ from ..launch.worker import WorkerPool, default_python
 from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
-from ..records.module import ExtractedKernel
+from ..records.module import ExtractedKernel, ExtractOutcome
 from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, make_target_fields
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
@@ -201,16 +201,6 @@ def _describe_module_not_run(label: ModuleLabel, failure: Failure) -> str:
 SOURCES = "give a RUN folder, a compiled module, a log that lists modules, or a TORCH_TRACE folder"
 NO_TIMES = "no times are known here, so --top takes the first kernels; a RUN knows which take most time"
 CUT_SHORT = "its `call` does not return: the file is cut short or edited, and kernels may be missing"
-
-
-@dataclass(frozen=True)
-class ExtractOutcome:
-    """The result of an extraction: a row per kernel, notes for the user, and failures."""
-
-    kernels: tuple[ExtractedKernel, ...]  # the kernels, with their files
-    folder: Path | None = None  # the folder of the files; ``None`` if kernels were only listed
-    notes: tuple[str, ...] = ()  # what the user should know, in words
-    failures: tuple[Failure, ...] = ()  # what could not be read or run
 
 
 def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:

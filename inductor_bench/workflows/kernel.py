@@ -25,7 +25,7 @@ from ..messages.kernel_requests import Forget, ListTritonConfigs, VariantFacts
 from ..records.base import Failure
 from ..records.request import KernelRequest
 from ..records.retune import BY_DEFAULT, FASTER, UNREACHED, MeasuredKernel, Resources, TriedCandidate, Tuning
-from ..records.run import Environment, Peaks
+from ..records.run import Environment, KernelOutcome
 from .kernels.kernel_session import (
     DeviceInUseError,
     KernelSession,
@@ -268,19 +268,6 @@ def _make_tuning(state: str, rows: tuple[TriedCandidate, ...], default_s: float,
 
 MANY_FILES = 32
 """Number of files from which the compile pool is faster than one worker, despite the start of its workers."""
-
-
-@dataclass(frozen=True)
-class KernelOutcome:
-    """The result of ``kernel``: what was measured, what failed, and what was saved."""
-
-    kernels: tuple[MeasuredKernel, ...]  # the measured kernels
-    environment: Environment = field(default_factory=Environment)  # the environment of the worker that measured
-    peaks: Peaks | None = None  # the measured peaks of the device, if they are known
-    failures: tuple[Failure, ...] = ()  # the kernels that could not be measured or tuned
-    saved: tuple[Path, ...] = ()  # the files that winners were written to
-    retune_s: float = 0.0  # the time in seconds spent on other configurations of all kernels
-    interrupted: bool = False  # whether the user stopped the request, so that kernels or tunings are missing
 
 
 OnResult = Callable[[MeasuredKernel | Failure, Environment], None]

@@ -10,15 +10,12 @@ from inductor_bench.records.base import Category
 from inductor_bench.records.batch_record import Batch
 from inductor_bench.records.comparison import BatchComparison, ModeComparison, ModesByModel, RunComparison, TimedPair
 from inductor_bench.records.edit import EditVerdict, WrittenEdit
-from inductor_bench.records.module import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel, ExtractOutcome
 from inductor_bench.records.optimization import Optimization
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import DoctorReport, KernelOutcome, Run
 from inductor_bench.records.summary import ErrorReport, Summary, ToolAnswer
 from inductor_bench.report.document_summary import name_schema_file
 from inductor_bench.workflows.apply import ApplyOutcome
-from inductor_bench.workflows.doctor import DoctorReport
-from inductor_bench.workflows.extract import ExtractOutcome
-from inductor_bench.workflows.kernel import KernelOutcome
 
 from .fields import Field, about, fields_of, kinds_in, type_words
 from .markdown import bullet, escaped, link, page, paragraph

@@ -17,11 +17,10 @@ from inductor_bench import units
 from inductor_bench.cli import console as room
 from inductor_bench.cli.console import Console
 from inductor_bench.records.base import Answer, Category, Failure
-from inductor_bench.records.module import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel, ExtractOutcome
 from inductor_bench.report.formats import show_as_json
 from inductor_bench.report.table_documents import make_extraction_document, write_answer_json
 from inductor_bench.report.terminal import Word, print_lines, render_text
-from inductor_bench.workflows.extract import ExtractOutcome
 
 
 def make(**options: bool) -> tuple[Console, io.StringIO, io.StringIO]:

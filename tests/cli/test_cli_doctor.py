@@ -17,19 +17,12 @@ from inline import make
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import DoctorRequest
-from inductor_bench.records.run import Environment, Peaks
+from inductor_bench.records.run import Check, DoctorReport, Environment, Peaks
 from inductor_bench.report.formats import show_as_json
 from inductor_bench.report.table_documents import make_doctor_document
 from inductor_bench.report.terminal import render_text
 from inductor_bench.store.caches import make_peaks_key, open_compile_cache, save_peaks
-from inductor_bench.workflows.doctor import (
-    Check,
-    DoctorReport,
-    check_compile_cache,
-    check_package,
-    check_packages,
-    run_doctor,
-)
+from inductor_bench.workflows.doctor import check_compile_cache, check_package, check_packages, run_doctor
 from inductor_bench.workflows.progress import Silent
 
 PEAKS = Peaks(

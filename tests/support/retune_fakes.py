@@ -23,11 +23,11 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.request import BreakdownRequest, KernelRequest, RetuneRequest
 from inductor_bench.records.retune import MeasuredKernel, Tuning
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import KernelOutcome, Run
 from inductor_bench.store import codec
 from inductor_bench.store.files import hash_text, write_json
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.kernel import KernelOutcome, OnResult
+from inductor_bench.workflows.kernel import OnResult
 from inductor_bench.workflows.kernels import retuning
 from inductor_bench.workflows.progress import Silent
 

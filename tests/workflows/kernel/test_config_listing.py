@@ -17,11 +17,11 @@ from inductor_bench.autotune.tuning_workers import CompilePool
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import Binary
 from inductor_bench.records.retune import MeasuredKernel, TriedCandidate, Tuning
-from inductor_bench.records.run import Environment
+from inductor_bench.records.run import Environment, KernelOutcome
 from inductor_bench.report.document import Document
 from inductor_bench.report.kernel_document import make_measured_document, make_tuning_section
 from inductor_bench.report.terminal import render_text
-from inductor_bench.workflows.kernel import ConfigTimer, KernelOutcome
+from inductor_bench.workflows.kernel import ConfigTimer
 
 
 def listing(device: Device, variants: Line = SIX) -> Any:

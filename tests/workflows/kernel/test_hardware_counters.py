@@ -16,14 +16,13 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.devices.hardware_counters import list_metrics, read_counters
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.retune import HardwareCounters, MeasuredKernel
-from inductor_bench.records.run import Environment
+from inductor_bench.records.run import Environment, KernelOutcome
 from inductor_bench.report.kernel_document import describe_counters, make_measured_document
 from inductor_bench.report.terminal import render_text
 from inductor_bench.source.harness import common
 from inductor_bench.source.harness.operator_main import Operator, run_operator
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import write_harness
-from inductor_bench.workflows.kernel import KernelOutcome
 from inductor_bench.workflows.kernels.kernel_session import _PROGRAM_ERROR, NsightCompute
 from inductor_bench.workflows.kernels.kernel_timing import list_advice
 

@@ -14,12 +14,11 @@ from inductor_bench.records.base import Category
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import MeasuredKernel
-from inductor_bench.records.run import Environment, Peaks
+from inductor_bench.records.run import Environment, KernelOutcome, Peaks
 from inductor_bench.report.kernel_document import make_measured_document
 from inductor_bench.report.terminal import render_text
 from inductor_bench.store import codec
 from inductor_bench.store.files import hash_file, write_json
-from inductor_bench.workflows.kernel import KernelOutcome
 from inductor_bench.workflows.kernels.kernel_timing import judge_times, measure_file
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)

@@ -52,9 +52,10 @@ from inductor_bench.messages.kernel_requests import (
 )
 from inductor_bench.records.base import NO_CANDIDATES, DeviceUse, Failure, OtherProcess
 from inductor_bench.records.retune import MeasuredKernel, Tuning
+from inductor_bench.records.run import KernelOutcome
 from inductor_bench.store.lock import TURN
 from inductor_bench.workflows import kernel
-from inductor_bench.workflows.kernel import KernelOutcome, KernelsInterrupted, list_configs
+from inductor_bench.workflows.kernel import KernelsInterrupted, list_configs
 from inductor_bench.workflows.kernels import kernel_session, kernel_timing
 from inductor_bench.workflows.kernels.kernel_session import make_failure
 from inductor_bench.workflows.kernels.kernel_timing import tune as tune_files
