@@ -276,21 +276,14 @@ def find_triton_variants(facts: VariantFacts, wide: bool) -> Questions:
 
 def triton_variants(found: TritonConfigs) -> TritonVariants:
     """The variants of a Triton kernel, from the configurations that a worker listed."""
-    return TritonVariants(found.now, found.default, found.max, found.ladders, found.fixed_elements, found.limits)
+    return TritonVariants(**vars(found))
 
 
 @dataclass(frozen=True)
-class TritonVariants:
+class TritonVariants(TritonConfigs):
     """Variants of a Triton kernel: block sizes, numbers of warps and of stages."""
 
     device = NVIDIA.type
-
-    now: Config  # the configuration that the model ran, if it is known; otherwise the first that Inductor tries
-    default: tuple[Config, ...]  # the configurations that Inductor tries without max-autotune
-    max: tuple[Config, ...]  # the configurations that Inductor tries with max-autotune
-    ladders: dict[str, tuple[int, ...]]  # the values of each field that can be varied, in ascending order
-    fixed_elements: int = 1  # the elements of a block in the directions that no field sets
-    limits: str = ""  # the fields that cannot be varied, and the reason; empty if all can
 
     @property
     def no_variants_reason(self) -> str:
@@ -376,7 +369,7 @@ def library_variants(found: LibraryConfigs) -> LibraryVariants | FixedKernel:
     """The variants of a library call on a GPU, from the configurations that a worker listed."""
     if not found.max:
         return FixedKernel(found.limits)
-    return LibraryVariants(found.now, found.max, found.wide, found.limits)
+    return LibraryVariants(**vars(found))
 
 
 @dataclass(frozen=True)
@@ -392,13 +385,9 @@ class ThreadVariants(CpuSpace):
 
 
 @dataclass(frozen=True)
-class LibraryVariants:
+class LibraryVariants(LibraryConfigs):
     """Variants of a library call on a GPU: the call itself, cuDNN's search for an algorithm, Inductor's templates."""
 
-    now: Config  # the configuration of the file
-    max: tuple[Config, ...]  # the other configurations that max-autotune chooses from
-    wide: tuple[Config, ...] = ()  # the configurations that Inductor's exhaustive search adds
-    limits: str = ""  # the reason why some configurations cannot be tried; empty if all can
     device = NVIDIA.type
     axes: Axes = field(default_factory=dict)
 

@@ -22,31 +22,33 @@ COMMON = "Paths are relative to the folder of the server, and have to stay in it
 class Tool:
     """A tool of the MCP server that runs one verb."""
 
-    name: str
     verb: str
     about: str  # what it is for
     runs: bool = True  # whether it runs programs, kernels or an interpreter
     form: str = "json"  # the format that its verb prints
     larger: str = ""  # the format of whose text ``page`` shows a page; empty if the tool ``job`` shows it
+    other_name: str = ""  # its name, if that is not the verb
+
+    @property
+    def name(self) -> str:
+        return self.other_name or self.verb
 
 
 TOOLS = (
     Tool(
         "breakdown",
-        "breakdown",
         "Say where the time of a program goes, kernel by kernel, and write a RUN. Give `command`, the words of the "
         "program's command line, or `targets`: a script, FILE.py:FACTORY, timm:NAME.",
     ),
     Tool(
-        "what_next",
         "report",
         "Say of a RUN what to do next: its step, parts, kernels, findings with the commands that try them. Also of "
         "RUN/optimized, a batch, a comparison of modes.",
         runs=False,
         larger="md",
+        other_name="what_next",
     ),
     Tool(
-        "query",
         "query",
         "Query the tables of a RUN or a batch with SQL; the answer is CSV. Without sql: the tables and their columns.",
         runs=False,
@@ -55,30 +57,25 @@ TOOLS = (
     ),
     Tool(
         "compare",
-        "compare",
         "Say how much slower B is than A, and why: `targets` are two RUNs. With `fail_above` a verdict. One target or "
         "`command` is a program, which is run for both sides.",
         runs=False,
     ),
     Tool(
         "modes",
-        "modes",
         "Say which mode of torch.compile and which settings are fastest for a program. Give `command` or `targets`.",
     ),
     Tool(
         "optimize",
-        "optimize",
         "Find the settings that make a program faster, and prove them. Give `targets`, a RUN, or `command`.",
     ),
     Tool(
-        "apply",
         "apply",
         "With `command` and `verify`: prove what the configs of a RUN's retunes save, or with `kernel` what files of "
         "edited kernels save. Without `command`: keep them in RUN/tuned. With RUN/tuned or RUN/optimized and "
         "`command`: run the program with what is kept there.",
     ),
     Tool(
-        "kernel",
         "kernel",
         "Time kernels, RUN#NAME or files of RUN/kernels, and retune them. With `edit`: write a kernel's source. "
         "Of an edited file: say whether it is right, and with `fail_above` whether it is faster. With `compare` and "

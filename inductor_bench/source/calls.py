@@ -20,6 +20,7 @@ from .generated_text import (
     compute_text_kernel_id,
     compute_triton_kernel_id,
     find_statement,
+    list_entries,
     read_comment,
 )
 
@@ -487,7 +488,7 @@ def find_kernel_key(text: str) -> KernelKey | None:
         InductorBenchError: the text does not parse.
     """
     node = find_statement(text, _HEURISTIC)
-    decorator = _find_heuristic(node) if isinstance(node, ast.FunctionDef) else None
+    decorator = find_heuristic(node) if isinstance(node, ast.FunctionDef) else None
     if not isinstance(node, ast.FunctionDef) or decorator is None:
         return None
     function = "\n".join(text.split("\n")[node.lineno - 1 : node.end_lineno])
@@ -508,7 +509,7 @@ def _is_set(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _find_heuristic(function: ast.FunctionDef) -> ast.Call | None:
+def find_heuristic(function: ast.FunctionDef) -> ast.Call | None:
     """Returns the decorator of Inductor's launcher."""
     calls = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
     return next((call for call in calls if write_dotted_name(call.func)[:1] == ("triton_heuristics",)), None)
@@ -521,13 +522,8 @@ def _read_signature(decorator: ast.Call) -> dict[str, str]:
 
 
 def _read_table_value(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
-    """Returns the value of a key in a table that is an argument of the decorator; ``None`` if either is missing."""
-    meta = _read_argument(decorator, table)
-    if isinstance(meta, ast.Dict):
-        for key, value in zip(meta.keys, meta.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == name:
-                return value
-    return None
+    """Returns the value of an entry of a table, which is an argument of the decorator."""
+    return dict(list_entries(_read_argument(decorator, table))).get(name)
 
 
 def _read_argument(decorator: ast.Call, name: str) -> ast.expr | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import InductorBenchError
-from .calls import write_dotted_name
+from .calls import find_heuristic, write_dotted_name
 from .generated_text import parse
 from .standalone_header import UnwritableKernelError
 from .standalone_writer import is_own_harness, list_argument_types
@@ -52,22 +52,21 @@ def _uses(tree: ast.Module, name: str, but: Iterable[ast.stmt]) -> bool:
     return any(isinstance(node, ast.Name) and node.id == name for node in nodes)
 
 
-def check_triton(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
-    """Returns what is wrong with an edited Triton kernel; ``None`` if it may replace the original.
+def check_triton(source: str, original: str, required: int | None = None) -> None:
+    """Checks that an edited Triton kernel may replace the original.
 
     Args:
         source: its text.
         original: the text of the original; for a kernel that replaces calls, the text with which its file was written.
         required: the least number of parameters of a kernel that replaces calls; ``None`` for another kernel.
+
+    Raises:
+        InductorBenchError: it may not; the error says what is wrong.
     """
-    try:
-        if required is None:
-            _check_triton(parse(source), parse(original))
-        else:
-            _check_launched(parse(source), parse(original), required)
-    except InductorBenchError as error:
-        return error
-    return None
+    if required is None:
+        _check_triton(parse(source), parse(original))
+    else:
+        _check_launched(parse(source), parse(original), required)
 
 
 def _list_functions(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -105,7 +104,7 @@ def _check_launched(tree: ast.Module, original: ast.Module, required: int) -> No
     imports = {ast.unparse(node) for node in original.body if isinstance(node, ast.Import | ast.ImportFrom)}
     for node in tree.body:
         _check_statement(node, imports, set())
-        if isinstance(node, ast.FunctionDef) and _find_heuristics(node) is not None:
+        if isinstance(node, ast.FunctionDef) and find_heuristic(node) is not None:
             raise InductorBenchError(f"{node.name} has a decorator of Inductor's", "put only @triton.jit above it")
     _check_names(tree, original)
     launch_constants(tree)
@@ -192,7 +191,7 @@ def find_template_choice(source: str) -> tuple[str, ...]:
 
 def _find_kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
     """Returns the function that Inductor launches."""
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _find_heuristics(node) is not None]
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and find_heuristic(node) is not None]
     if not functions:
         raise InductorBenchError(
             f"there is no kernel {name} under @triton_heuristics", "keep the decorator and the name of the kernel"
@@ -203,19 +202,14 @@ def _find_kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
     return functions[0]
 
 
-def _find_heuristics(function: ast.FunctionDef) -> ast.Call | None:
-    called = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
-    return next((each for each in called if write_dotted_name(each.func)[:1] == ("triton_heuristics",)), None)
-
-
 def _list_other_decorators(function: ast.FunctionDef) -> list[str]:
-    return [ast.unparse(each) for each in function.decorator_list if each is not _find_heuristics(function)]
+    return [ast.unparse(each) for each in function.decorator_list if each is not find_heuristic(function)]
 
 
 def _check_decorators(kernel: ast.FunctionDef, known: ast.FunctionDef) -> None:
     if kernel.name != known.name:
         raise InductorBenchError(f"the kernel is named {kernel.name}", f"its caller calls {known.name}: keep that name")
-    mine, theirs = _find_heuristics(kernel), _find_heuristics(known)
+    mine, theirs = find_heuristic(kernel), find_heuristic(known)
     assert mine is not None and theirs is not None
     if _list_other_decorators(kernel) != _list_other_decorators(known) or ast.unparse(mine.func) != ast.unparse(
         theirs.func
@@ -237,7 +231,7 @@ def _check_statement(node: ast.stmt, imports: set[str], expressions: set[str]) -
         _check_import(node, text, imports)
     elif isinstance(node, ast.FunctionDef):
         decorators = [ast.unparse(each) for each in node.decorator_list]
-        if _find_heuristics(node) is None and decorators != ["triton.jit"]:
+        if find_heuristic(node) is None and decorators != ["triton.jit"]:
             raise InductorBenchError(f"{node.name} is no function of Triton", "put @triton.jit above it")
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         if node.value is None or not _is_constant(node.value):
@@ -330,19 +324,8 @@ _VARIABLE = re.compile(
 """Matches a variable that is not constant, in a text from which everything in braces was removed."""
 
 
-def check_cpp(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
-    """Returns what is wrong with an edited C++ kernel; ``None`` if it may replace the original.
-
-    The arguments are those of :func:`check_triton`.
-    """
-    try:
-        _check_cpp(source, original, required)
-    except InductorBenchError as error:
-        return error
-    return None
-
-
-def _check_cpp(source: str, original: str, required: int | None) -> None:
+def check_cpp(source: str, original: str, required: int | None = None) -> None:
+    """Checks that an edited C++ kernel may replace the original. The arguments and errors are those for Triton."""
     text = remove_comments(source)
     entries = _ENTRY.findall(text)
     if len(entries) > 1:

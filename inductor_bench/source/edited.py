@@ -185,12 +185,14 @@ def read_edit(path: Path) -> KernelEdit:
     required = more.get("replaces", {}).get("required")
     if language == "triton":
         source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
-        line, complaint = 0, check_triton(source, original, required)
+        line, check = 0, check_triton
     else:
         source, line = _read_source(path, tree, begin, end)
-        complaint = check_cpp(source, original, required)
-    if complaint is not None:
-        raise UsageError(f"{path}: {complaint.message}", complaint.hint, "bad-edit")
+        check = check_cpp
+    try:
+        check(source, original, required)
+    except InductorBenchError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint, "bad-edit") from None
     return KernelEdit(
         path=path,
         kernel=kernel,

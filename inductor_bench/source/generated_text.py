@@ -311,14 +311,14 @@ def _parse_decorator(text: str) -> ast.Call | None:
 def _read_decorator(decorator: ast.Call) -> list[str]:
     values = {keyword.arg: keyword.value for keyword in decorator.keywords if keyword.arg}
     facts = [f"{name}={ast.unparse(values[name])}" for name in _HEURISTIC_FIELDS if name in values]
-    for key, value in _list_entries(values.get("triton_meta")):
+    for key, value in list_entries(values.get("triton_meta")):
         if key in _META_FIELDS:
             facts.append(f"{key}={ast.unparse(value)}")
         elif key == "configs":
             facts.append(f"divisible={_list_divisible_arguments(value)}")
         elif key in _DEFAULTS and ast.unparse(value) != _DEFAULTS[key]:
             facts.append(f"{key}={ast.unparse(value)}")
-    for key, value in _list_entries(values.get("inductor_meta")):
+    for key, value in list_entries(values.get("inductor_meta")):
         if key == "combo_grid_meta":
             facts.append(f"{key}={ast.unparse(value)}")
         elif key == "precomputed_grids" and isinstance(value, ast.List):
@@ -326,7 +326,7 @@ def _read_decorator(decorator: ast.Call) -> list[str]:
     return [ast.unparse(decorator.func), *sorted(facts)]
 
 
-def _list_entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
+def list_entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
     if not isinstance(node, ast.Dict):
         return []
     pairs = zip(node.keys, node.values, strict=True)
@@ -335,7 +335,7 @@ def _list_entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
 
 def _read_grid(grid: ast.expr) -> list[str]:
     """Returns the grid of a launch by configuration, without the copies in other languages."""
-    return [ast.unparse(value) for key, value in _list_entries(grid) if key in ("config", "python")]
+    return [ast.unparse(value) for key, value in list_entries(grid) if key in ("config", "python")]
 
 
 def _list_divisible_arguments(configs: ast.expr) -> list[str]:

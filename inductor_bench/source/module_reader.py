@@ -359,14 +359,7 @@ def read_module(text: str) -> ModuleSource:
     kernels = _describe(definitions, calls)
     cpp = [kernel.source for kernel in kernels if kernel.language == "cpp"]
     return ModuleSource(
-        role=header.role,
-        graph_number=header.graph_number,
-        device=header.device,
-        dynamic=header.dynamic,
-        unbacked=header.unbacked,
-        frozen=header.frozen,
-        cpp_wrapper=header.cpp_wrapper,
-        has_harness=header.has_harness,
+        **vars(header),
         threads=read_threads(cpp),
         vector_lanes=read_vector_lanes(cpp),
         kernels=kernels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import glob
 import math
 import re
@@ -22,7 +23,7 @@ from ...records.edit import WrittenEdit
 from ...records.module import Kernel
 from ...records.request import DRAWN, RECORDED, KernelRequest
 from ...records.run import Run
-from ...source.calls import write_dotted_name
+from ...source.calls import find_heuristic
 from ...source.edited import (
     KernelEdit,
     Parameter,
@@ -34,7 +35,7 @@ from ...source.edited import (
     read_passed_form,
     write_reference,
 )
-from ...source.generated_text import parse
+from ...source.generated_text import CPP_SIGNATURE, parse
 from ...source.standalone_header import make_plain_line
 from ...source.standalone_writer import list_argument_types, list_written_arguments
 from ...source.static_wrapper import read_pointers
@@ -364,13 +365,11 @@ def _write_reference(found: RunKernel) -> str:
 def _list_parameters(kernel: KernelDefinition) -> list[str]:
     """The names of a kernel's parameters that are passed to it, in order."""
     if kernel.language == "cpp":
-        entry = re.search(r'extern\s+"C"[^(;"]*\bkernel\s*\(([^)"]*)\)', kernel.source)
+        entry = CPP_SIGNATURE.search(kernel.source)
         return [re.split(r"[\s*&]+", each.strip())[-1] for each in entry.group(1).split(",")] if entry else []
     for node in parse(kernel.source).body:
-        decorators = getattr(node, "decorator_list", [])
-        if any(write_dotted_name(getattr(each, "func", each))[:1] == ("triton_heuristics",) for each in decorators):
-            arguments = node.args.args  # type: ignore[attr-defined]
-            return [each.arg for each in arguments if each.annotation is None]
+        if isinstance(node, ast.FunctionDef) and find_heuristic(node) is not None:
+            return [each.arg for each in node.args.args if each.annotation is None]
     return []
 
 

@@ -172,7 +172,7 @@ BLOCKS = TritonVariants(
     {"XBLOCK": 64, "num_warps": 4, "num_stages": 1},
     ({"XBLOCK": 64, "num_warps": 4, "num_stages": 1},),
     ({"XBLOCK": 4096, "num_warps": 8, "num_stages": 1},),
-    {"XBLOCK": (32, 64, 128), "num_warps": (4, 8)},
+    ladders={"XBLOCK": (32, 64, 128), "num_warps": (4, 8)},
 )
 
 
