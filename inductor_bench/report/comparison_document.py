@@ -65,6 +65,7 @@ from .document import (
     TimeChange,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
     plot_waterfall,
 )
@@ -221,22 +222,19 @@ def label_part(change: Change) -> str:
 
 
 def _make_kernels_table(changes: Sequence[KernelChange], files: Mapping[str, SourceFile], top: int) -> Table:
-    columns = (
-        Column("#"),
-        make_text_column("kernel", least=20, shorten=_shorten_pairs, most=NAME_WIDTH),
-        *(
-            Column("cause", False, on=ShownIn.PAPER),
-            Column("calls", spare=3),
-            Column("A", spare=2),
-            Column("B", spare=1),
-        ),
-        *(Column("difference"), Column("verdict", False)),
+    return make_table(
+        enumerate(changes, 1),
+        _list_kernel_cells,
+        lambda item, cells: Row(cells, lambda: _list_kernel_details(item[1], files)),
+        main=1,
+        filter="name, cause, detail",
+        most=top,
+        more="with --format json",
     )
-    rows = [_make_kernel_row(number, change, files) for number, change in enumerate(changes, 1)]
-    return Table(columns, rows, main=1, filter="name, cause, detail", most=top, more="with --format json")
 
 
-def _make_kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFile]) -> Row:
+def _list_kernel_cells(item: tuple[int, KernelChange]) -> Iterator[tuple[Column, Cell]]:
+    number, change = item
     a_s, b_s = (sum(side.time_s for side in sides) for sides in (change.a, change.b))
     first, *more = _list_detail_lines(change) or [""]
     said = (
@@ -244,17 +242,15 @@ def _make_kernel_row(number: int, change: KernelChange, files: Mapping[str, Sour
         *make_notes(first, on=ShownIn.PAPER),
         *make_notes(*more, whole=True),
     )
-    cells = (
-        *(Cell(str(number), number), Cell(_name_kernel(change), notes=said), Cell(change.cause)),
-        Cell(_format_calls(change), sum(side.calls for side in change.b)),
-        Cell(units.seconds(a_s if change.a else None), a_s),
-        Cell(units.seconds(b_s if change.b else None), b_s),
-        *(
-            Cell(format_signed(change.delta_s), change.delta_s),
-            _make_verdict_cell(change),
-        ),
-    )
-    return Row(cells, lambda: _list_kernel_details(change, files))
+    name = make_text_column("kernel", least=20, shorten=_shorten_pairs, most=NAME_WIDTH)
+    yield Column("#"), Cell(str(number), number)
+    yield name, Cell(_name_kernel(change), notes=said)
+    yield Column("cause", False, on=ShownIn.PAPER), Cell(change.cause)
+    yield Column("calls", spare=3), Cell(_format_calls(change), sum(side.calls for side in change.b))
+    yield Column("A", spare=2), Cell(units.seconds(a_s if change.a else None), a_s)
+    yield Column("B", spare=1), Cell(units.seconds(b_s if change.b else None), b_s)
+    yield Column("difference"), Cell(format_signed(change.delta_s), change.delta_s)
+    yield Column("verdict", False), _make_verdict_cell(change)
 
 
 def _name_kernel(change: KernelChange) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import units
 from ..analysis.comparison_words import format_signed
@@ -345,6 +345,31 @@ class Document:
     blocks: tuple[Block, ...] = ()
     files: Mapping[str, SourceFile] = field(default_factory=dict)  # texts by path, for :class:`FileText`
     wide: bool = False  # whether it uses the whole width of a wide terminal
+
+
+Shown = TypeVar("Shown")
+
+
+def make_table(
+    items: Iterable[Shown],
+    list_cells: Callable[[Shown], Iterable[tuple[Column, Cell]]],
+    make_row: Callable[[Shown, tuple[Cell, ...]], Row] = lambda item, cells: Row(cells),
+    **fields: Any,
+) -> Table:
+    """A table with a row for each item.
+
+    Args:
+        items: what the rows are about.
+        list_cells: the cells of an item, each beside its column; the columns are the same for all items.
+        make_row: makes the row from its cells.
+        fields: further fields of the table.
+    """
+    columns: tuple[Column, ...] = ()
+    rows = []
+    for item in items:
+        columns, cells = zip(*list_cells(item), strict=True)
+        rows.append(make_row(item, cells))
+    return Table(columns, rows, **fields)
 
 
 def keep_shown_rows(table: Table, form: ShownIn) -> tuple[list[Row], int]:

@@ -39,6 +39,7 @@ from .document import (
     Table,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
 )
 from .edit_document import describe_pair
@@ -92,34 +93,26 @@ def make_failure_section(failures: Sequence[Failure]) -> Section:
 
 def make_timing_section(kernels: Sequence[MeasuredKernel]) -> Section:
     """A row for each kernel with its facts below, and the explanation of the columns."""
-    columns = (
-        make_text_column("kernel", least=20),
-        *(Column("cold"), Column("±", spare=1), Column("warm"), Column("±", spare=4)),
-        *(Column("moved", spare=3), Column("bandwidth", spare=2), Column("of peak")),
-    )
-    table = Table(columns, [_make_kernel_row(kernel) for kernel in kernels], filter="name, config")
+    table = make_table(kernels, _list_kernel_cells, filter="name, config")
     return Section("Kernels", (table, Sentence(LEGEND, NOTE)), quiet=True)
 
 
-def _make_kernel_row(kernel: MeasuredKernel) -> Row:
+def _list_kernel_cells(kernel: MeasuredKernel) -> Iterator[tuple[Column, Cell]]:
     counted = " · ".join(describe_counters(kernel))
     said = (
         *make_notes(" · ".join(_list_facts(kernel)), f"counted: {counted}" if counted else "", whole=True),
         *(Note(f"- {advice}", tone=WARN, whole=True) for advice in kernel.advice),
     )
-    warm, moved, roof = kernel.warm, kernel.work.moved_bytes, kernel.roof
-    return Row(
-        (
-            Cell(kernel.name, notes=said),
-            Cell(units.seconds(kernel.cold.median_s), kernel.cold.median_s),
-            Cell(_spread(kernel.cold)),
-            Cell(units.seconds(warm.median_s if warm else None), warm.median_s if warm else None),
-            Cell(_spread(warm) if warm else units.MISSING),
-            Cell(units.size(moved), moved),
-            Cell(units.rate(roof.bandwidth), roof.bandwidth),
-            Cell(format_share_of_peak(kernel), roof.peak_share),
-        )
-    )
+    cold, warm, moved, roof = kernel.cold, kernel.warm, kernel.work.moved_bytes, kernel.roof
+    warm_s = warm.median_s if warm else None
+    yield make_text_column("kernel", least=20), Cell(kernel.name, notes=said)
+    yield Column("cold"), Cell(units.seconds(cold.median_s), cold.median_s)
+    yield Column("±", spare=1), Cell(_spread(cold))
+    yield Column("warm"), Cell(units.seconds(warm_s), warm_s)
+    yield Column("±", spare=4), Cell(_spread(warm) if warm else units.MISSING)
+    yield Column("moved", spare=3), Cell(units.size(moved), moved)
+    yield Column("bandwidth", spare=2), Cell(units.rate(roof.bandwidth), roof.bandwidth)
+    yield Column("of peak"), Cell(format_share_of_peak(kernel), roof.peak_share)
 
 
 def format_share_of_peak(kernel: MeasuredKernel) -> str:

@@ -73,6 +73,7 @@ from .document import (
     ShownIn,
     Stretch,
     Table,
+    make_table,
     make_text_column,
 )
 from .formats import View, make_formats, write_csv
@@ -229,36 +230,19 @@ def make_ablation_table(found: Optimization) -> Table:
     """A row for each setting of the result."""
     kept = [row for row in found.rows if row.state == KEPT]
     kept.sort(key=lambda row: -(row.own.share if row.own else 0.0))
-    return Table(
-        (
-            make_text_column("setting"),
-            Column("by itself", hint=HINTS["by itself"]),
-            Column("taken out", hint=HINTS["taken out"]),
-            Column("numbers", right=False, hint=HINTS["numbers"], spare=1),
-            Column("compile", hint=HINTS["compile"], spare=2),
-            Column("memory", hint=HINTS["memory"], spare=3),
-        ),
-        [
-            Row(
-                (
-                    Cell(row.title),
-                    make_gain_cell(row.proven),
-                    make_gain_cell(row.own),
-                    Cell("unchanged" if row.numbers == NOTHING else row.numbers),
-                    _compile_cell(row),
-                    Cell(units.size(row.peak_memory_bytes), row.peak_memory_bytes),
-                ),
-                lambda row=row: _list_details(row),  # type: ignore[misc]
-                tone=GOOD,
-            )
-            for row in kept
-        ],
-    )
+    return make_table(kept, _list_kept_cells, lambda row, cells: Row(cells, lambda: _list_details(row), tone=GOOD))
 
 
-def _compile_cell(row: MenuRow) -> Cell:
-    time_s = row.compile_time_s if row.changes_compilation else None
-    return Cell(units.seconds(time_s), time_s)
+def _list_kept_cells(row: MenuRow) -> Iterator[tuple[Column, Cell]]:
+    compile_s = row.compile_time_s if row.changes_compilation else None
+    numbers = "unchanged" if row.numbers == NOTHING else row.numbers
+    yield make_text_column("setting"), Cell(row.title)
+    yield Column("by itself", hint=HINTS["by itself"]), make_gain_cell(row.proven)
+    yield Column("taken out", hint=HINTS["taken out"]), make_gain_cell(row.own)
+    yield Column("numbers", right=False, hint=HINTS["numbers"], spare=1), Cell(numbers)
+    yield Column("compile", hint=HINTS["compile"], spare=2), Cell(units.seconds(compile_s), compile_s)
+    memory = Cell(units.size(row.peak_memory_bytes), row.peak_memory_bytes)
+    yield Column("memory", hint=HINTS["memory"], spare=3), memory
 
 
 def make_gain_cell(gain: MeasuredGain | None) -> Cell:
@@ -337,27 +321,18 @@ def make_tried_table(found: Optimization) -> Table:
     """Makes a table of the rows that ran and are not part of the result."""
     rows = [row for row in found.tried if row.state != KEPT]
     rows.sort(key=lambda row: -_find_shown_share(row))
-    tones = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN, UNDECIDED: WARN}
-    return Table(
-        (
-            make_text_column("setting"),
-            Column("saves", hint="of this setting alone; if it was not proven, the saving in the ranking"),
-            Column("", right=False),
-            make_text_column("why", wraps=True, least=24),
-        ),
-        [
-            Row(
-                (
-                    Cell(row.title),
-                    make_gain_cell(row.proven or row.screened),
-                    Cell(STATES.get(row.state, row.state), tone=tones.get(row.state, "")),
-                    Cell(row.reason),
-                ),
-                lambda row=row: _list_details(row),  # type: ignore[misc]
-            )
-            for row in rows
-        ],
-    )
+    return make_table(rows, _list_tried_cells, lambda row, cells: Row(cells, lambda: _list_details(row)))
+
+
+TONES = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN, UNDECIDED: WARN}
+
+
+def _list_tried_cells(row: MenuRow) -> Iterator[tuple[Column, Cell]]:
+    hint = "of this setting alone; if it was not proven, the saving in the ranking"
+    yield make_text_column("setting"), Cell(row.title)
+    yield Column("saves", hint=hint), make_gain_cell(row.proven or row.screened)
+    yield Column("", right=False), Cell(STATES.get(row.state, row.state), tone=TONES.get(row.state, ""))
+    yield make_text_column("why", wraps=True, least=24), Cell(row.reason)
 
 
 def _find_shown_share(row: MenuRow) -> float:

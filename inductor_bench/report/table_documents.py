@@ -40,6 +40,7 @@ from .document import (
     Sentence,
     ShownIn,
     Table,
+    make_table,
     make_text_column,
 )
 from .document_summary import write_json
@@ -166,24 +167,15 @@ def make_extraction_document(outcome: ExtractOutcome, view: View = DEFAULT_VIEW)
 
 def _make_kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
     timed = any(kernel.time_s is not None for kernel in kernels)
-    columns = (
-        make_text_column("kernel"),
-        Column("category", False),
-        Column("calls"),
-        *([Column("time")] if timed else []),
-    )
-    rows = [
-        Row(
-            (
-                Cell(kernel.name),
-                Cell(kernel.category.title),
-                Cell(units.count(kernel.calls), kernel.calls),
-                *([Cell(units.seconds(kernel.time_s), kernel.time_s)] if timed else []),
-            )
-        )
-        for kernel in kernels
-    ]
-    return Table(columns, rows, filter="name, category")
+
+    def list_cells(kernel: ExtractedKernel) -> Iterator[tuple[Column, Cell]]:
+        yield make_text_column("kernel"), Cell(kernel.name)
+        yield Column("category", False), Cell(kernel.category.title)
+        yield Column("calls"), Cell(units.count(kernel.calls), kernel.calls)
+        if timed:
+            yield Column("time"), Cell(units.seconds(kernel.time_s), kernel.time_s)
+
+    return make_table(kernels, list_cells, filter="name, category")
 
 
 def _describe_totals(outcome: ExtractOutcome) -> Table:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -53,10 +54,10 @@ from ..document import (
     Sentence,
     ShownIn,
     Stretch,
-    Table,
     make_kernel_column,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
 )
 from ..formats import View, make_formats, show_as_markdown, show_as_page
@@ -362,41 +363,31 @@ def _make_models_table(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     most = min(MOST_MODELS, len(measured))
     rest_s = sum(summary.time_s for summary in ranked[most:])
     took = f", {units.seconds(rest_s)} in all" if rest_s else ""
-    columns = (
-        *(
-            make_text_column("model", shorten=names.cut_middles),
-            Column("status", False, on=ShownIn.PAPER),
-            Column("batch", spare=3),
-        ),
-        *(Column("time"), Column("busy", spare=2), Column("gain limit")),
-        *([Column("retune saves", short="saves")] if retuned else []),
-        Column("where the time goes", False, spare=1),
-    )
-    rows = [_make_model_row(summary, retuned, len(measured) <= WITH_TOP_KERNEL) for summary in ranked]
-    table = Table(columns, rows, filter="model, status, kernel", most=most, cut_on=ShownIn.TERMINAL)
+    list_cells = partial(_list_model_cells, retuned=retuned, few=len(measured) <= WITH_TOP_KERNEL)
+    table = make_table(ranked, list_cells, filter="model, status, kernel", most=most, cut_on=ShownIn.TERMINAL)
     if not measured:
         return (replace(table, on=ShownIn.PAPER),)
     others = f"model{'s' * (len(ranked) - most > 1)}{took}; summary.csv has every model"
     return (replace(table, more=others),)
 
 
-def _make_model_row(summary: ModelSummary, retuned: bool, few: bool) -> Row:
+def _list_model_cells(summary: ModelSummary, retuned: bool, few: bool) -> Iterator[tuple[Column, Cell]]:
     row, time_s = summary.model.model, summary.time_s or None
     gain = summary.gain_limit_s / time_s if time_s and summary.gain_limit_s is not None else None
     saves = summary.retunes.saving_s / time_s if time_s and summary.retunes is not None else None
     top = summary.top
     most = f"{units.percent(top.time_s / time_s)} {names.shorten(top.name, NAME_WIDTH)}" if top and time_s else ""
-    cells = (
-        Cell(summary.name, link=f"{quote(row.run)}/{PAGE}" if row.run else ""),
-        Cell(summary.status),
-        Cell(find_batch_size(summary), row.batch_size or row.request.batch_size),
-        Cell(describe_wall_time(summary), time_s),
-        Cell(units.percent(summary.busy_share), summary.busy_share),
-        Cell(compute_gain_share(summary), gain),
-        *([Cell(format_retune_saving(summary), saves)] if retuned else []),
-        Cell("", bar=_make_bar(summary), notes=make_notes(most, on=ShownIn.EVERYWHERE if few else ShownIn.PAPER)),
-    )
-    return Row(cells)
+    said = make_notes(most, on=ShownIn.EVERYWHERE if few else ShownIn.PAPER)
+    link = f"{quote(row.run)}/{PAGE}" if row.run else ""
+    yield make_text_column("model", shorten=names.cut_middles), Cell(summary.name, link=link)
+    yield Column("status", False, on=ShownIn.PAPER), Cell(summary.status)
+    yield Column("batch", spare=3), Cell(find_batch_size(summary), row.batch_size or row.request.batch_size)
+    yield Column("time"), Cell(describe_wall_time(summary), time_s)
+    yield Column("busy", spare=2), Cell(units.percent(summary.busy_share), summary.busy_share)
+    yield Column("gain limit"), Cell(compute_gain_share(summary), gain)
+    if retuned:
+        yield Column("retune saves", short="saves"), Cell(format_retune_saving(summary), saves)
+    yield Column("where the time goes", False, spare=1), Cell("", bar=_make_bar(summary), notes=said)
 
 
 def _make_bar(summary: ModelSummary) -> Bar:
@@ -413,23 +404,11 @@ def _make_bar(summary: ModelSummary) -> Bar:
 
 def _make_group_section(title: str, groups: Sequence[KernelGroup], top: int, *, family: bool) -> Section:
     retuned = any(group.speedup is not None for group in groups)
-    columns = (
-        *(Column("#"), make_kernel_column("family" if family else "kernel", NAME_WIDTH)),
-        Column("kernels", spare=4, on=ShownIn.EVERYWHERE if family else ShownIn.PAPER),
-        *(
-            Column("models", spare=2),
-            Column("launches", spare=3),
-            Column("time"),
-            Column("of suite"),
-        ),
-        *(Column("of peak", spare=1), Column("gain limit")),
-        *([Column("best retune", short="retune")] if retuned else []),
-    )
-    rows = [_make_group_row(number, group, retuned, family) for number, group in enumerate(groups[:MOST_GROUPS], 1)]
     file = "families.csv" if family else "kernels.csv"
-    table = Table(
-        columns,
-        rows,
+    table = make_table(
+        enumerate(groups[:MOST_GROUPS], 1),
+        partial(_list_group_cells, retuned=retuned, family=family),
+        lambda item, cells: Row(cells, lambda: _list_group_facts(item[1])),
         main=1,
         filter="name, model, operator, category",
         most=top,
@@ -441,19 +420,23 @@ def _make_group_section(title: str, groups: Sequence[KernelGroup], top: int, *, 
     )
 
 
-def _make_group_row(number: int, group: KernelGroup, retuned: bool, family: bool) -> Row:
+def _list_group_cells(item: tuple[int, KernelGroup], retuned: bool, family: bool) -> Iterator[tuple[Column, Cell]]:
+    number, group = item
     name = name_family(group) if family else group.name
     colour = palette.choose_category_colour(Category(group.category))
     said = make_notes(describe_place(group), on=ShownIn.PAGE if family else ShownIn.EVERYWHERE)
-    cells = (
-        *(Cell(str(number), number), Cell(name, colour=colour, notes=said)),
-        *(Cell(units.count(group.ids), group.ids), Cell(units.count(len(group.models)), len(group.models))),
-        *(Cell(units.count(group.launches), group.launches), Cell(units.seconds(group.time_s), group.time_s)),
-        *(Cell(units.percent(group.share), group.share), Cell(format_peak_share(group), group.peak_share)),
-        Cell(units.seconds(group.gain_limit_s), group.gain_limit_s),
-        *([Cell(find_best_retune(group), group.speedup)] if retuned else []),
-    )
-    return Row(cells, lambda: _list_group_facts(group))
+    kernels = Column("kernels", spare=4, on=ShownIn.EVERYWHERE if family else ShownIn.PAPER)
+    yield Column("#"), Cell(str(number), number)
+    yield make_kernel_column("family" if family else "kernel", NAME_WIDTH), Cell(name, colour=colour, notes=said)
+    yield kernels, Cell(units.count(group.ids), group.ids)
+    yield Column("models", spare=2), Cell(units.count(len(group.models)), len(group.models))
+    yield Column("launches", spare=3), Cell(units.count(group.launches), group.launches)
+    yield Column("time"), Cell(units.seconds(group.time_s), group.time_s)
+    yield Column("of suite"), Cell(units.percent(group.share), group.share)
+    yield Column("of peak", spare=1), Cell(format_peak_share(group), group.peak_share)
+    yield Column("gain limit"), Cell(units.seconds(group.gain_limit_s), group.gain_limit_s)
+    if retuned:
+        yield Column("best retune", short="retune"), Cell(find_best_retune(group), group.speedup)
 
 
 def _list_group_facts(group: KernelGroup) -> Iterator[Block]:

@@ -10,10 +10,24 @@ from ...analysis.batch_aggregation import ModelSummary
 from ...analysis.findings.finding import plural
 from ...analysis.optimization.search_results import FEWEST_MODELS, Searches, SettingSummary, compute_mean_saving
 from ...records.batch_record import RUNNING, UNOPTIMIZED
-from ...records.optimization import UNDECIDED, UNPROVEN, Optimization
+from ...records.optimization import UNDECIDED, UNPROVEN, MeasuredGain, Optimization
 from ...store.folder import OPTIMIZED, PAGE
 from .. import names
-from ..document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, make_notes, make_text_column
+from ..document import (
+    BAD,
+    GOOD,
+    WARN,
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Row,
+    Section,
+    Table,
+    make_notes,
+    make_table,
+    make_text_column,
+)
 from ..optimization_document import describe_gain, list_titles
 
 STAGE = "optimize"
@@ -153,40 +167,33 @@ def _list_setting_facts(one: SettingSummary) -> Iterator[Block]:
 
 def make_models_table(summaries: Sequence[ModelSummary]) -> Table:
     """A row for each model: its step before and after, and the settings that stay."""
-    return Table(
-        (
-            make_text_column("model", shorten=names.cut_middles),
-            Column("step"),
-            Column("after"),
-            Column("saved", hint="with its 99.9% interval"),
-            Column("tried", hint="settings that ran", spare=1),
-            make_text_column("settings that stay", wraps=True, least=24),
-        ),
-        [_make_model_row(one) for one in summaries],
+    return make_table(
+        summaries,
+        _list_model_cells,
+        lambda one, cells: Row(cells, tone=GOOD if _find_gain(one) is not None else ""),
         filter="model, setting" if len(summaries) > 1 else "",
     )
 
 
-def _make_model_row(summary: ModelSummary) -> Row:
-    search, run = summary.model.search, summary.model.model.run
+def _find_gain(summary: ModelSummary) -> MeasuredGain | None:
+    search = summary.model.search
+    return search.winner.gain if search is not None and search.winner is not None else None
+
+
+def _list_model_cells(summary: ModelSummary) -> Iterator[tuple[Column, Cell]]:
+    search, run, gain = summary.model.search, summary.model.model.run, _find_gain(summary)
     place = f"{quote(run)}/{OPTIMIZED}/{PAGE}" if run and search is not None else ""
-    winner = search.winner if search is not None else None
-    gain = winner.gain if winner is not None else None
     before_s = search.step_s if search is not None else summary.time_s if summary.model.in_step else None
-    before_s = gain.before_s if gain is not None else before_s
+    before_s, after_s, share = (gain.before_s, gain.after_s, gain.share) if gain else (before_s, None, None)
     saved = f"{_format_percent(gain.share)} ({_format_span(gain.low, gain.high)})" if gain is not None else ""
+    tried = len(search.tried) if search is not None else 0
     text, tone = _describe_outcome(summary, search)
-    return Row(
-        (
-            Cell(summary.name, link=place),
-            Cell(units.seconds(before_s) if before_s else units.MISSING, before_s),
-            Cell(units.seconds(gain.after_s) if gain is not None else "", gain.after_s if gain is not None else None),
-            Cell(saved, gain.share if gain is not None else None),
-            Cell(str(len(search.tried)) if search is not None else "", len(search.tried) if search is not None else 0),
-            Cell(text, tone=tone),
-        ),
-        tone=GOOD if gain is not None else "",
-    )
+    yield make_text_column("model", shorten=names.cut_middles), Cell(summary.name, link=place)
+    yield Column("step"), Cell(units.seconds(before_s) if before_s else units.MISSING, before_s)
+    yield Column("after"), Cell(units.seconds(after_s) if gain is not None else "", after_s)
+    yield Column("saved", hint="with its 99.9% interval"), Cell(saved, share)
+    yield Column("tried", hint="settings that ran", spare=1), Cell(str(tried) if search is not None else "", tried)
+    yield make_text_column("settings that stay", wraps=True, least=24), Cell(text, tone=tone)
 
 
 def _describe_outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, str]:

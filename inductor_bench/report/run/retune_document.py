@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ... import units
 from ...analysis.batch_aggregation import RetuneSummary, list_retunes
@@ -21,14 +22,13 @@ from ..document import (
     Column,
     Item,
     Items,
-    Row,
     Section,
     Sentence,
     ShownIn,
-    Table,
     make_kernel_column,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
 )
 from .run_words import RankedKernel
@@ -129,17 +129,11 @@ def make_retune_section(run: Run, top: int) -> Section:
     tuned = [found for found in summary.rows if not found.problem]
     problems = [found for found in summary.rows if found.problem]
     caution = describe_cautions(summary)
-    columns = (
-        *(make_kernel_column("kernel", NAME_WIDTH), Column("calls"), Column("time")),
-        *(
-            Column("alone", spare=2),
-            Column("retuned", spare=1),
-            Column("result"),
-            Column("saves"),
-        ),
-    )
-    rows = [_retune_row(found) for found in (*tuned, *problems)]
-    table = Table(columns, rows, filter="kernel", most=min(top, len(tuned)), cut_on=ShownIn.TERMINAL)
+    table = make_table((*tuned, *problems), _list_retune_cells)
+    if tuned:
+        shown = replace(table, filter="kernel", most=min(top, len(tuned)), cut_on=ShownIn.TERMINAL)
+    else:
+        shown = replace(table, on=ShownIn.PAPER)
     left = len(tuned) - top
     more = f"and {left} more in tables/retunes.csv" if left > 0 else ""
     without = [
@@ -153,7 +147,7 @@ def make_retune_section(run: Run, top: int) -> Section:
         (
             Sentence(f"{describe_retunes(summary, run)}.", LEAD),
             *make_sentences((PROJECTION, describe_known_tunings(run)), NOTE),
-            table if tuned else Table(columns, rows, on=ShownIn.PAPER),
+            shown,
             *make_sentences((more,), NOTE, ShownIn.TERMINAL),
             Items((*((Item(caution, WARN),) if caution else ()), *without)),
             *make_sentences((hidden,), NOTE, ShownIn.TERMINAL),
@@ -163,23 +157,16 @@ def make_retune_section(run: Run, top: int) -> Section:
     )
 
 
-def _retune_row(found: RetuneRow) -> Row:
-    faster = found.verdict == FASTER
-    saving = found.saving_s or None
-    return Row(
-        (
-            Cell(
-                found.name,
-                notes=(*make_notes(found.problem, on=ShownIn.PAPER), *make_notes(found.obstacle, whole=True)),
-            ),
-            Cell(units.count(found.calls), found.calls),
-            Cell(units.seconds(found.time_s), found.time_s),
-            Cell(units.seconds(found.tuned_default_s), found.tuned_default_s),
-            Cell(units.seconds(found.tuned_best_s), found.tuned_best_s),
-            Cell(format_retune(found), found.speedup, tone=GOOD if faster else ""),
-            Cell(units.seconds(saving), saving, tone=GOOD if faster else ""),
-        )
-    )
+def _list_retune_cells(found: RetuneRow) -> Iterator[tuple[Column, Cell]]:
+    tone, saving = GOOD if found.verdict == FASTER else "", found.saving_s or None
+    said = (*make_notes(found.problem, on=ShownIn.PAPER), *make_notes(found.obstacle, whole=True))
+    yield make_kernel_column("kernel", NAME_WIDTH), Cell(found.name, notes=said)
+    yield Column("calls"), Cell(units.count(found.calls), found.calls)
+    yield Column("time"), Cell(units.seconds(found.time_s), found.time_s)
+    yield Column("alone", spare=2), Cell(units.seconds(found.tuned_default_s), found.tuned_default_s)
+    yield Column("retuned", spare=1), Cell(units.seconds(found.tuned_best_s), found.tuned_best_s)
+    yield Column("result"), Cell(format_retune(found), found.speedup, tone=tone)
+    yield Column("saves"), Cell(units.seconds(saving), saving, tone=tone)
 
 
 def make_tuning_blocks(retune: Retune) -> Iterator[Block]:
@@ -190,10 +177,8 @@ def make_tuning_blocks(retune: Retune) -> Iterator[Block]:
     timed = sorted((one for one in tuning.candidates if one.median_s is not None), key=lambda one: one.median_s or 0.0)
     if timed:
         default = [one for one in timed[MOST_CANDIDATES:] if one.status == "default"]
-        rows = [_make_candidate_row(one) for one in (*timed[:MOST_CANDIDATES], *default)]
-        titles = ("a call", "to default", "registers", "spills")
         yield Sentence(_describe_tuning(tuning, len(timed)), NOTE)
-        yield Table((make_text_column("config"), *map(Column, titles), Column("result", False)), rows)
+        yield make_table((*timed[:MOST_CANDIDATES], *default), _list_candidate_cells)
 
 
 def _describe_tuning(tuning: Tuning, timed: int) -> str:
@@ -204,15 +189,11 @@ def _describe_tuning(tuning: Tuning, timed: int) -> str:
     return f"Retuned with {tuning.method}: {len(tuning.candidates)} candidates, {timed} timed; {result}{more}."
 
 
-def _make_candidate_row(one: TriedCandidate) -> Row:
-    ratio = one.ratio
-    return Row(
-        (
-            Cell(", ".join(f"{key}={value}" for key, value in one.config.items())),
-            Cell(units.seconds(one.median_s), one.median_s),
-            Cell(f"{ratio.median:.3f}" if ratio else "", ratio.median if ratio else None),
-            Cell(units.count(one.registers) if one.registers is not None else "", one.registers),
-            Cell(units.count(one.spills) if one.spills is not None else "", one.spills),
-            Cell(one.status, tone=GOOD if one.status == "best" else "", notes=make_notes(one.reason)),
-        )
-    )
+def _list_candidate_cells(one: TriedCandidate) -> Iterator[tuple[Column, Cell]]:
+    ratio, tone = one.ratio, GOOD if one.status == "best" else ""
+    yield make_text_column("config"), Cell(", ".join(f"{key}={value}" for key, value in one.config.items()))
+    yield Column("a call"), Cell(units.seconds(one.median_s), one.median_s)
+    yield Column("to default"), Cell(f"{ratio.median:.3f}" if ratio else "", ratio.median if ratio else None)
+    for title, count in (("registers", one.registers), ("spills", one.spills)):
+        yield Column(title), Cell(units.count(count) if count is not None else "", count)
+    yield Column("result", False), Cell(one.status, tone=tone, notes=make_notes(one.reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +63,7 @@ from ..document import (
     hide_in_brief,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
 )
 from ..formats import DEFAULT_VIEW, View, make_formats
@@ -360,71 +362,52 @@ def _make_graphs_section(run: Run) -> Section:
     if not run.modules:
         return Section("Graphs", ())
     in_step = find_step(run) is not None
-    alone, alone_only = (" alone", ShownIn.PAPER) if in_step else ("", ShownIn.EVERYWHERE)
-    counted = find_common_device(module.device for module in run.modules).words.calls
-    as_graph = any(module.times.graph_time_s for module in run.modules)
-    runs = calls_differ(run)
-    columns = (
-        make_text_column("graph", shorten=names.make_labels_unique, most=NAME_WIDTH),
-        *(
-            (
-                Column("calls"),
-                Column("time"),
-                Column("of step"),
-                Column("as", False, spare=1),
-            )
-            if in_step
-            else ()
-        ),
-        *([Column("runs", hint="how often the program called it")] if runs else []),
-        *(Column(f"wall{alone}", spare=3 * in_step), Column("busy", spare=4 * in_step)),
-        *(
-            Column(f"{counted}{alone}", on=alone_only),
-            *([Column("as one CUDA graph", on=ShownIn.PAPER)] if as_graph else []),
-        ),
-        *(
-            Column(f"peak memory{alone}", short="peak mem", on=alone_only),
-            Column(describe_ledger(run), False, spare=2),
-        ),
-    )
     main = list_main_modules(run, MOST_GRAPHS)
     called = [module for module in run.modules if find_graph_use(run, module).calls] if in_step else list(run.modules)
     shown = [module for module in main if module in called] or called[:1] or list(run.modules[:1])
     others = [module for module in run.modules if module not in shown]
-    rows = [_make_graph_row(run, module, in_step, runs, as_graph) for module in (*shown, *others)]
     more = describe_folded_graphs(run, shown).partition(" more ")[2]
-    table = Table(columns, rows, most=len(shown), cut_on=ShownIn.TERMINAL, more=more)
+    list_cells = partial(
+        _list_graph_cells,
+        run,
+        counted=find_common_device(module.device for module in run.modules).words.calls,
+        runs=calls_differ(run),
+        as_graph=any(module.times.graph_time_s for module in run.modules),
+    )
+    table = make_table((*shown, *others), list_cells, most=len(shown), cut_on=ShownIn.TERMINAL, more=more)
     note = RUN_ALONE if in_step else ""
     said = make_sentences(list_method_notes(run), NOTE, ShownIn.TERMINAL)
     return Section("Graphs", (table, *said, *_make_categories_section(run)), note=note)
 
 
-def _make_graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_graph: bool) -> Row:
-    times, use = module.times, find_graph_use(run, module)
+def _list_graph_cells(
+    run: Run, module: ModuleRecord, *, counted: str, runs: bool, as_graph: bool
+) -> Iterator[tuple[Column, Cell]]:
+    times, use, in_step = module.times, find_graph_use(run, module), find_step(run) is not None
+    alone, alone_only = (" alone", ShownIn.PAPER) if in_step else ("", ShownIn.EVERYWHERE)
     method = METHOD_WORDS.get(module.measurement.method, module.measurement.method)
     reason = f": {module.measurement.method_reason}" if module.measurement.method_reason else ""
     how = f"{method}{reason}; {len(times.wall_samples_s)} wall times"
-    step = (
-        *(Cell(units.count(use.calls), use.calls), Cell(units.seconds(use.time_s), use.time_s)),
-        *(Cell(units.percent(use.share), use.share), Cell(describe_launches(use.calls, use.replays, use.launches))),
-    )
     inputs = f"inputs {names.describe_inputs(module.inputs, MOST_SHAPES)}" if module.inputs else ""
-    graph_time = Cell(units.seconds(times.graph_time_s), times.graph_time_s)
-    return Row(
-        (
-            Cell(module.label, notes=make_notes(how, inputs, on=ShownIn.PAPER)),
-            *(step if in_step else ()),
-            *([Cell(units.count(module.program_calls), module.program_calls)] if runs else []),
-            *(Cell(units.seconds(times.wall_time_s), times.wall_time_s),),
-            *(
-                Cell(units.percent(times.busy_share), times.busy_share),
-                Cell(units.count(module.launches), module.launches),
-            ),
-            *([graph_time] if as_graph else []),
-            Cell(units.size(module.peak_memory_bytes), module.peak_memory_bytes),
-            Cell("", bar=_make_category_bar(run, module)),
-        )
-    )
+    name = make_text_column("graph", shorten=names.make_labels_unique, most=NAME_WIDTH)
+    memory = Column(f"peak memory{alone}", short="peak mem", on=alone_only)
+    yield name, Cell(module.label, notes=make_notes(how, inputs, on=ShownIn.PAPER))
+    if in_step:
+        yield Column("calls"), Cell(units.count(use.calls), use.calls)
+        yield Column("time"), Cell(units.seconds(use.time_s), use.time_s)
+        yield Column("of step"), Cell(units.percent(use.share), use.share)
+        yield Column("as", False, spare=1), Cell(describe_launches(use.calls, use.replays, use.launches))
+    if runs:
+        hint = "how often the program called it"
+        yield Column("runs", hint=hint), Cell(units.count(module.program_calls), module.program_calls)
+    yield Column(f"wall{alone}", spare=3 * in_step), Cell(units.seconds(times.wall_time_s), times.wall_time_s)
+    yield Column("busy", spare=4 * in_step), Cell(units.percent(times.busy_share), times.busy_share)
+    yield Column(f"{counted}{alone}", on=alone_only), Cell(units.count(module.launches), module.launches)
+    if as_graph:
+        graph_time = Cell(units.seconds(times.graph_time_s), times.graph_time_s)
+        yield Column("as one CUDA graph", on=ShownIn.PAPER), graph_time
+    yield memory, Cell(units.size(module.peak_memory_bytes), module.peak_memory_bytes)
+    yield Column(describe_ledger(run), False, spare=2), Cell("", bar=_make_category_bar(run, module))
 
 
 def _make_category_bar(run: Run, module: ModuleRecord) -> Bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ... import units
@@ -28,6 +29,7 @@ from ...records.run import (
     HOST_LANE,
     IDLE,
     OPTIMIZER,
+    CallStretch,
     HostStretch,
     HostWork,
     Interval,
@@ -57,6 +59,7 @@ from ..document import (
     Table,
     TimelineChart,
     make_notes,
+    make_table,
     make_text_column,
 )
 from .run_tables import name_anchor
@@ -160,27 +163,16 @@ def _make_loops_table(program: Program) -> Iterator[Block]:
     """Makes the table of a step's repeated calls, and of the calls between them; nothing if no calls repeat."""
     if not program.stretches:
         return
-    columns = (
-        make_text_column("loops in the step", least=18),
-        Column("repeats"),
-        *(Column("time of one"), Column("busy", spare=1), Column("time"), Column("of step")),
-    )
-    whole_s = program.step_time_s
-    rows = [
-        Row(
-            (
-                Cell(describe_unit(one)),
-                Cell(units.count(one.repetitions), one.repetitions),
-                Cell(units.seconds(one.time_s), one.time_s),
-                Cell(units.percent(one.busy_time_s / one.time_s)),
-                Cell(units.seconds(one.whole_s), one.whole_s),
-                Cell(units.percent(one.whole_s / whole_s)),
-            )
-        )
-        for one in program.stretches
-        if one.time_s
-    ]
-    yield Table(columns, rows, filter="graph")
+
+    def list_cells(one: CallStretch) -> Iterator[tuple[Column, Cell]]:
+        yield make_text_column("loops in the step", least=18), Cell(describe_unit(one))
+        yield Column("repeats"), Cell(units.count(one.repetitions), one.repetitions)
+        yield Column("time of one"), Cell(units.seconds(one.time_s), one.time_s)
+        yield Column("busy", spare=1), Cell(units.percent(one.busy_time_s / one.time_s))
+        yield Column("time"), Cell(units.seconds(one.whole_s), one.whole_s)
+        yield Column("of step"), Cell(units.percent(one.whole_s / program.step_time_s))
+
+    yield make_table((one for one in program.stretches if one.time_s), list_cells, filter="graph")
 
 
 def _make_ledger_row(one: LedgerRow, sign: str) -> Row:
@@ -283,28 +275,22 @@ def rank_section(run: Run) -> Section:
     ranks = run.program.ranks if run.program else ()
     if len(ranks) < 2:
         return Section("Ranks", ())
-    columns = (
-        *(
-            make_text_column("rank"),
-            Column("step"),
-            Column("work"),
-            Column("exposed collectives", short="exposed"),
-        ),
-        *(Column("hidden"), Column("idle")),
-    )
-    rows = [Row(tuple(_make_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
-    table = Table(columns, rows, every=len(ranks), more="in tables/step.csv")
+    table = make_table(ranks[:MOST_RANKS], _list_rank_cells, every=len(ranks), more="in tables/step.csv")
     title = f"{len(ranks)} ranks; {name_rank(find_pace_setter(ranks))} sets the pace, and the parts are of its step"
     return Section("Ranks", (Sentence(f"{title}.", LEAD), table, Sentence(RANK_WORDS, NOTE)), quiet=True)
 
 
-def _make_rank_cells(rank: RankSteps) -> Iterator[Cell]:
-    known = bool(rank.parts)
+def _list_rank_cells(rank: RankSteps) -> Iterator[tuple[Column, Cell]]:
     hidden_s = sum(part.hidden_s for part in rank.parts if part.kind == COLLECTIVE)
-    yield Cell(name_rank(rank))
-    yield Cell(units.seconds(rank.step_time_s), rank.step_time_s)
-    for value in (compute_work_s(rank), compute_exposed_s(rank), hidden_s, find_idle_s(rank)) if known else (None,) * 4:
-        yield Cell(units.seconds(value), value)
+    yield make_text_column("rank"), Cell(name_rank(rank))
+    yield Column("step"), Cell(units.seconds(rank.step_time_s), rank.step_time_s)
+    for column, value in (
+        (Column("work"), compute_work_s(rank)),
+        (Column("exposed collectives", short="exposed"), compute_exposed_s(rank)),
+        *((Column("hidden"), hidden_s), (Column("idle"), find_idle_s(rank))),
+    ):
+        known = value if rank.parts else None
+        yield column, Cell(units.seconds(known), known)
 
 
 # --- the timeline -----------------------------------------------------------------------------------------------------
@@ -472,27 +458,27 @@ def _make_host_table(run: Run, host: HostWork) -> Iterator[Block]:
     whole_s = run.program.step_time_s if run.program else 0.0
     if not host.stretches or not whole_s:
         return
-    columns = (
-        *(make_text_column("function", least=18), Column("doing", False), Column("time"), Column("of step")),
-        make_text_column("line", spare=1, least=20),
+    yield make_table(
+        host.stretches,
+        partial(_list_host_cells, whole_s=whole_s),
+        filter="function, line",
+        most=MOST_LINES,
+        cut_on=ShownIn.TERMINAL,
+        more="in report.html",
     )
-    rows = [_make_host_row(one, whole_s) for one in host.stretches]
-    yield Table(columns, rows, filter="function, line", most=MOST_LINES, cut_on=ShownIn.TERMINAL, more="in report.html")
 
 
-def _make_host_row(one: HostStretch, whole_s: float) -> Row:
+def _list_host_cells(one: HostStretch, whole_s: float) -> Iterator[tuple[Column, Cell]]:
     line = name_line(one.source)
     if one.source is not None and not line.endswith(f" {one.source.function}"):
         line = f"{line} {one.source.function}"
     code = f"`{names.cut_end(one.source.code, MOST_CODE)}`" if one.source and one.source.code else ""
-    return Row(
-        (
-            Cell(names.clean(one.function) or "-"),
-            Cell(one.label),
-            *(Cell(units.seconds(one.time_s), one.time_s), Cell(units.percent(one.time_s / whole_s))),
-            Cell(names.clean(line), notes=make_notes(code, on=ShownIn.PAPER)),
-        )
-    )
+    said = make_notes(code, on=ShownIn.PAPER)
+    yield make_text_column("function", least=18), Cell(names.clean(one.function) or "-")
+    yield Column("doing", False), Cell(one.label)
+    yield Column("time"), Cell(units.seconds(one.time_s), one.time_s)
+    yield Column("of step"), Cell(units.percent(one.time_s / whole_s))
+    yield make_text_column("line", spare=1, least=20), Cell(names.clean(line), notes=said)
 
 
 def describe_few_samples(host: HostWork) -> str:
