@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 from .. import units
@@ -156,17 +157,14 @@ def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
     most = max((abs(part.delta_s) for part in comparison.parts), default=0.0)
     others = _sum(f"{len(small)} smaller", small)
     whole = PartChange(step.a_s, step.b_s, step.delta_s, None, None, comparison.verdict, f"the {step.currency}")
-    columns = (
-        *(make_text_column("part", least=20), Column("A", spare=1), Column("B"), Column("difference")),
-        *(Column("of A's step", spare=2), Column("verdict", False)),
-    )
-    table = Table(
-        columns,
-        [_make_part_row(comparison, part, most) for part in (*large, *small)],
-        total=_make_part_row(comparison, whole, 0.0),
+    list_cells = partial(_list_part_cells, comparison=comparison)
+    table = make_table(
+        [(part, most) for part in (*large, *small)],
+        list_cells,
+        total=_make_row(list_cells((whole, 0.0))),
         most=len(large) or 1,
         cut_on=ShownIn.TERMINAL,
-        rest=_make_part_row(comparison, others, 0.0),
+        rest=_make_row(list_cells((others, 0.0))),
     )
     falls = [TimeChange(name_part(part), part.delta_s, part.verdict in TONES) for part in large]
     if small:
@@ -184,18 +182,21 @@ def _sum(label: str, parts: Sequence[PartChange]) -> PartChange:
     return PartChange(a_s, b_s, delta_s, None, None, "", label)
 
 
-def _make_part_row(comparison: RunComparison, part: PartChange, most: float) -> Row:
-    count = f" ({part.kernels})" if part.cause in KERNEL_CAUSES else ""
-    return Row(
-        (
-            Cell(f"{name_part(part)}{count}", notes=make_notes(part.detail, whole=True)),
-            Cell(units.seconds(part.a_s), part.a_s),
-            Cell(units.seconds(part.b_s), part.b_s),
-            Cell(format_signed(part.delta_s), part.delta_s, bar=_make_difference_bar(part, most)),
-            Cell(format_signed_percent(part.delta_s, comparison.step.a_s), part.delta_s),
-            _make_verdict_cell(part),
-        )
-    )
+def _make_row(cells: Iterable[tuple[Column, Cell]]) -> Row:
+    return Row(tuple(cell for _, cell in cells))
+
+
+def _list_part_cells(item: tuple[PartChange, float], comparison: RunComparison) -> Iterator[tuple[Column, Cell]]:
+    part, most = item
+    name = f"{name_part(part)} ({part.kernels})" if part.cause in KERNEL_CAUSES else name_part(part)
+    difference = Cell(format_signed(part.delta_s), part.delta_s, bar=_make_difference_bar(part, most))
+    share = format_signed_percent(part.delta_s, comparison.step.a_s)
+    yield make_text_column("part", least=20), Cell(name, notes=make_notes(part.detail, whole=True))
+    yield Column("A", spare=1), Cell(units.seconds(part.a_s), part.a_s)
+    yield Column("B"), Cell(units.seconds(part.b_s), part.b_s)
+    yield Column("difference"), difference
+    yield Column("of A's step", spare=2), Cell(share, part.delta_s)
+    yield Column("verdict", False), _make_verdict_cell(part)
 
 
 def _make_verdict_cell(change: PartChange | KernelChange) -> Cell:

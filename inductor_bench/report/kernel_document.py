@@ -254,45 +254,36 @@ def _make_candidates_table(kernel: MeasuredKernel, tuning: Tuning, most: int) ->
     rows = [_add_measured_facts(each, kernel) for each in tuning.candidates]
     ranked = sorted(enumerate(rows, 1), key=lambda item: _rank(item[1]))
     compiled = any(each.registers is not None for each in rows)
-    shown = {
-        "regs": compiled,
-        "spills": any(each.spills for each in rows) or (not tuning.verdict and compiled),
-        "shared": not tuning.verdict and compiled,
-    }
-    titles = [
-        title for title in ("no.", "status", "time", "ratio", "regs", "spills", "shared") if shown.get(title, True)
-    ]
-    columns = (
-        *(Column(title, title != "status") for title in titles),
-        make_text_column("config", least=20, wraps=True),
-    )
-    table_rows = []
-    for number, one in ranked[:most]:
+    listed = not tuning.verdict and compiled
+    shown = {"regs": compiled, "spills": listed or any(each.spills for each in rows), "shared": listed}
+
+    def list_cells(item: tuple[int, TriedCandidate]) -> Iterator[tuple[Column, Cell]]:
+        yield from (pair for pair in _list_candidate_cells(*item) if shown.get(pair[0].title, True))
+        one = item[1]
         what = "unchanged" if one.status == "default" else _describe_changes(one.config, kernel.config)
-        cells = _make_candidate_cells(number, one)
-        tone = BAD if one.status in _TROUBLE else ""
-        said = Cell(f"{what}  ({one.reason})" if one.reason else what, tone=NOTE)
-        table_rows.append(Row((*(cells[title] for title in titles), said), tone=tone))
-    yield Table(columns, table_rows)
+        said = f"{what}  ({one.reason})" if one.reason else what
+        yield make_text_column("config", least=20, wraps=True), Cell(said, tone=NOTE)
+
+    yield make_table(
+        ranked[:most], list_cells, lambda item, cells: Row(cells, tone=BAD if item[1].status in _TROUBLE else "")
+    )
     if left := Counter(one.status for _, one in ranked[most:]):
         counts = ", ".join(f"{count} {status}" for status, count in left.items())
         yield Sentence(f"and {counts}: --format json lists them", NOTE)
 
 
-def _make_candidate_cells(number: int, one: TriedCandidate) -> dict[str, Cell]:
-    def cell(value: float | None, text: str) -> Cell:
-        return Cell(text if value is not None else "", value)
-
+def _list_candidate_cells(number: int, one: TriedCandidate) -> Iterator[tuple[Column, Cell]]:
     ratio = one.ratio.median if one.ratio else None
-    return {
-        "no.": Cell(str(number), number),
-        "status": Cell(one.status),
-        "time": cell(one.median_s, units.seconds(one.median_s)),
-        "ratio": cell(ratio, f"{ratio or 0:.3f}"),
-        "regs": cell(one.registers, str(one.registers)),
-        "spills": cell(one.spills, str(one.spills)),
-        "shared": cell(one.shared_memory_bytes, units.size(one.shared_memory_bytes)),
-    }
+    yield Column("no."), Cell(str(number), number)
+    yield Column("status", False), Cell(one.status)
+    for title, value, text in (
+        ("time", one.median_s, units.seconds(one.median_s)),
+        ("ratio", ratio, f"{ratio or 0:.3f}"),
+        ("regs", one.registers, str(one.registers)),
+        ("spills", one.spills, str(one.spills)),
+        ("shared", one.shared_memory_bytes, units.size(one.shared_memory_bytes)),
+    ):
+        yield Column(title), Cell(text if value is not None else "", value)
 
 
 def _add_measured_facts(candidate: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:

@@ -30,6 +30,7 @@ from ..document import (
     TimelineChart,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
 )
 from .step_document import MOST_CODE, TICKS
@@ -362,65 +363,58 @@ def _describe_tree(program: Program, tree: Sequence[TreeNode], by: str) -> Itera
 def _make_tree_table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     every = list(itertools.islice(walk(tree), MOST_ON_PAGE))
     few = set(map(id, _keep_largest_nodes([node for _, node in every], whole_s)))
-    spare = 2 if by == LAYER else 5  # a line needs room for its code
-    again = any(node.whole.recomputed_s for node in tree)
-    both = again or any(node.whole.backward_s for node in tree)
-    flops, peaks = any(node.whole.flops for node in tree), any(node.whole.peak_s for node in tree)
-    moved = any(node.whole.moved_bytes for node in tree)
-    shared = any(node.whole.shared_s for node in tree)
-    columns = (
-        make_text_column(by, least=24, most=120),
-        *(
-            [make_text_column("class", least=8, spare=4)]
-            if by == LAYER
-            else [
-                make_text_column("code", least=20, most=120, shorten=_cut_ends, on=ShownIn.EVERYWHERE & ~ShownIn.PAGE)
-            ]
-        ),
-        *([Column("forward", spare=spare), Column("backward", spare=spare)] if both else []),
-        *([Column("recomputed", short="again", spare=spare)] if again else []),
-        *(Column("time"), Column(SHARE)),
-        *([Column("divided", spare=3, hint=DIVIDED)] if shared else []),
-        *([Column("FLOP", on=ShownIn.PAGE), Column("FLOP/s", spare=6, hint=FLOP_HINT)] if flops else []),
-        *([Column("of peak", spare=1, hint=PEAK_HINT)] if peaks else []),
-        *([Column("bytes", on=ShownIn.PAGE), Column("bytes/s", spare=7, hint=BYTES_HINT)] if moved else []),
+    wholes = [node.whole for node in tree]
+    again = any(one.recomputed_s for one in wholes)
+    both = again or any(one.backward_s for one in wholes)
+    flops, moved = any(one.flops for one in wholes), any(one.moved_bytes for one in wholes)
+    shown = {"forward": both, "backward": both, "recomputed": again, "divided": any(one.shared_s for one in wholes)}
+    shown |= {"FLOP": flops, "FLOP/s": flops, "of peak": any(one.peak_s for one in wholes)}
+    shown |= {"bytes": moved, "bytes/s": moved}
+    more = "in report.html" if len(every) <= SHOWN_ON_PAGE else f"in tables/{by}s.csv"
+    return make_table(
+        every,
+        lambda item: (pair for pair in _list_cells(*item, whole_s, by) if shown.get(pair[0].title, True)),
+        lambda item, cells: Row(cells, late=id(item[1]) not in few),
+        filter=f"{by}, class" if by == LAYER else by,
+        most=len(few),
+        more=more,
     )
-    wanted = {column.title for column in columns}
-    rows = []
-    for depth, node in every:
-        cells = _make_cells(node, depth, whole_s, by)
-        rows.append(Row(tuple(cell for title, cell in cells if title in wanted), late=id(node) not in few))
-    more = "in report.html" if len(rows) <= SHOWN_ON_PAGE else f"in tables/{by}s.csv"
-    return Table(columns, rows, filter=f"{by}, class" if by == LAYER else by, most=len(few), more=more)
 
 
 def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
     return [names.cut_end(text, width) for text in texts]
 
 
-def _make_cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
-    whole = node.whole
+def _list_cells(depth: int, node: TreeNode, whole_s: float, by: str) -> Iterator[tuple[Column, Cell]]:
+    whole, spare = node.whole, 2 if by == LAYER else 5  # a line needs room for its code
     below = "`" + names.cut_end(names.clean(node.code).replace("`", ""), MOST_CODE) + "`" if node.code else ""
-    yield by, Cell("· " * depth + name_node(node), notes=make_notes(below, on=ShownIn.PAGE))
-    yield ("class", Cell(node.class_name)) if by == LAYER else ("code", Cell(node.code))
-    for title, time_s in (
-        *(("forward", whole.forward_s), ("backward", whole.backward_s)),
-        *(("recomputed", whole.recomputed_s), ("time", whole.time_s)),
+    name = Cell("· " * depth + name_node(node), notes=make_notes(below, on=ShownIn.PAGE))
+    yield make_text_column(by, least=24, most=120), name
+    if by == LAYER:
+        yield make_text_column("class", least=8, spare=4), Cell(node.class_name)
+    else:
+        shown = ShownIn.EVERYWHERE & ~ShownIn.PAGE
+        yield make_text_column("code", least=20, most=120, shorten=_cut_ends, on=shown), Cell(node.code)
+    for column, time_s in (
+        *((Column("forward", spare=spare), whole.forward_s), (Column("backward", spare=spare), whole.backward_s)),
+        *((Column("recomputed", short="again", spare=spare), whole.recomputed_s), (Column("time"), whole.time_s)),
     ):
-        yield title, Cell(units.seconds(time_s) if time_s else "", time_s)
+        yield column, Cell(units.seconds(time_s) if time_s else "", time_s)
     share = whole.time_s / whole_s if whole_s else 0.0
-    yield SHARE, Cell(units.percent(share), share)
+    yield Column(SHARE), Cell(units.percent(share), share)
     divided = whole.shared_s / whole.time_s if whole.time_s else 0.0
-    yield "divided", Cell(units.percent(divided) if divided else "", divided)
-    least = AT_LEAST if whole.uncounted_s else ""
-    yield "FLOP", Cell(least + units.flops(whole.flops) if whole.flops else "", whole.flops)
-    yield "FLOP/s", Cell(least + units.flop_rate(rate) if (rate := format_rate(whole, whole.flops)) else "", rate)
+    yield Column("divided", spare=3, hint=DIVIDED), Cell(units.percent(divided) if divided else "", divided)
+    least, rate = AT_LEAST if whole.uncounted_s else "", format_rate(whole, whole.flops)
+    amount = Cell(least + units.flops(whole.flops) if whole.flops else "", whole.flops)
+    yield Column("FLOP", on=ShownIn.PAGE), amount
+    yield Column("FLOP/s", spare=6, hint=FLOP_HINT), Cell(least + units.flop_rate(rate) if rate else "", rate)
     of_peak, least = format_rate(whole, whole.peak_s), least or AT_LEAST * bool(whole.without_peak)
     of_peak = None if of_peak and of_peak > BEYOND else of_peak  # the peak would not be that of this layer
-    yield "of peak", Cell(least + units.percent(of_peak) if of_peak else "", of_peak)
+    yield Column("of peak", spare=1, hint=PEAK_HINT), Cell(least + units.percent(of_peak) if of_peak else "", of_peak)
     moved, least = format_rate(whole, whole.moved_bytes), AT_LEAST if whole.unmeasured_s else ""
-    yield "bytes", Cell(least + units.size(whole.moved_bytes) if moved else "", whole.moved_bytes)
-    yield "bytes/s", Cell(least + units.rate(moved) if moved else "", moved)
+    moved_bytes = Cell(least + units.size(whole.moved_bytes) if moved else "", whole.moved_bytes)
+    yield Column("bytes", on=ShownIn.PAGE), moved_bytes
+    yield Column("bytes/s", spare=7, hint=BYTES_HINT), Cell(least + units.rate(moved) if moved else "", moved)
 
 
 def name_node(node: TreeNode) -> str:

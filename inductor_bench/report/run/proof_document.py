@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -43,15 +44,14 @@ from ..document import (
     Facts,
     Item,
     Items,
-    Row,
     Section,
     Sentence,
     ShownIn,
-    Table,
     TimeChange,
     make_kernel_column,
     make_notes,
     make_sentences,
+    make_table,
     make_text_column,
     plot_waterfall,
 )
@@ -342,17 +342,14 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
     edited = any(one.edit for one in found.kernels)
     projects = not edited or not all(one.edit for one in found.kernels)
     measured = any(one.saving_s is not None for one in pinned)  # which takes the profile of a GPU
-    columns = (
-        make_kernel_column("kernel", NAME_WIDTH),
-        make_text_column("config or file" if edited else "config", least=24),
-        *((Column("time"),) if edited and measured else ()),
-        *((Column("projected"),) if projects else ()),
-        *((Column("saves" if measured else "state"),) if measured or others else ()),
-        *((Column("by itself"),) if any(one.alone for one in pinned) else ()),
-    )
+    titles = {"time": edited and measured, "projected": projects, "by itself": any(one.alone for one in pinned)}
+    titles |= {"saves": measured, "state": bool(others) and not measured}
     of_range = _has_range(found.device)
-    rows = [_make_proof_row(one, [column.title for column in columns[2:]], of_range) for one in (*pinned, *others)]
-    table = Table(columns, rows, most=min(top, len(pinned)), cut_on=ShownIn.TERMINAL, more="in report.html")
+    list_cells = partial(_list_proof_cells, titles=titles, edited=edited, of_range=of_range)
+    table = make_table((*pinned, *others), list_cells, on=ShownIn.PAPER)
+    if pinned:
+        table = replace(table, most=min(top, len(pinned)), cut_on=ShownIn.TERMINAL, more="in report.html")
+        table = replace(table, on=ShownIn.EVERYWHERE & ~ShownIn.BRIEF)
     shown = [
         Item(f"{reason}.", WARN, on=ShownIn.EVERYWHERE if n < MOST_REASONS else ShownIn.PAPER)
         for n, reason in enumerate(missed)
@@ -376,11 +373,7 @@ def make_proof_section(found: Verification | None, top: int, limit: float | None
                 on=ShownIn.BRIEF,
             ),
             *_make_waterfalls(found.device, pinned),
-            *(
-                (replace(table, on=ShownIn.EVERYWHERE & ~ShownIn.BRIEF),)
-                if pinned
-                else (Table(columns, rows, on=ShownIn.PAPER),)
-            ),
+            table,
             Items(tuple(shown), on=ShownIn.EVERYWHERE & ~ShownIn.BRIEF),
             *make_sentences((hidden,), NOTE, ShownIn.TERMINAL),
         ),
@@ -402,21 +395,26 @@ def _make_waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> 
         yield from plot_waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
 
 
-def _make_proof_row(kernel: AppliedKernel, titles: Sequence[str], of_range: bool) -> Row:
-    """The row of a kernel: what it runs, and a cell for each of the titles."""
+def _list_proof_cells(
+    kernel: AppliedKernel, titles: Mapping[str, bool], edited: bool, of_range: bool
+) -> Iterator[tuple[Column, Cell]]:
+    """What a kernel runs, and a cell for each of the titles that are shown."""
     runs = kernel.state == PINNED
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
     state = "runs" if runs else STATES.get(kernel.state, kernel.state)
     projected = kernel.predicted_s or None
-    cells = {
-        "time": Cell(units.seconds(kernel.own_s), kernel.own_s),
-        "projected": Cell(units.seconds(projected), projected),
-        "saves": Cell(_format_saved(kernel, of_range), kernel.saving_s) if runs else Cell(state),
-        "state": Cell(state),
-        "by itself": Cell(format_speedup(kernel.alone.median) if kernel.alone is not None else ""),
-    }
-    name = Cell(kernel.name, notes=make_notes(kernel.reason, on=ShownIn.PAPER))
-    return Row((name, Cell(config), *(cells[title] for title in titles)))
+    said = make_notes(kernel.reason, on=ShownIn.PAPER)
+    yield make_kernel_column("kernel", NAME_WIDTH), Cell(kernel.name, notes=said)
+    yield make_text_column("config or file" if edited else "config", least=24), Cell(config)
+    for title, cell in (
+        ("time", Cell(units.seconds(kernel.own_s), kernel.own_s)),
+        ("projected", Cell(units.seconds(projected), projected)),
+        ("saves", Cell(_format_saved(kernel, of_range), kernel.saving_s) if runs else Cell(state)),
+        ("state", Cell(state)),
+        ("by itself", Cell(format_speedup(kernel.alone.median) if kernel.alone is not None else "")),
+    ):
+        if titles[title]:
+            yield Column(title), cell
 
 
 # --- what the verb apply did ------------------------------------------------------------------------------------------

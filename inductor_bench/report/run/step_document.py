@@ -143,20 +143,16 @@ def _make_ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     """Makes the table of all parts. A terminal shows one row for the small parts, and the signs of its bar."""
     every = make_ledger_rows(program, most=10**6)
     signs = [one.fill for one in few] + [""] * len(every)
-    columns = (
-        *(
-            make_text_column("part", least=18),
-            Column("kind", False, on=ShownIn.PAPER),
-            Column("calls", spare=1),
-            Column("time"),
-        ),
-        *(Column("of step"), make_text_column("where", spare=2, least=24)),
-    )
-    rows = [_make_ledger_row(one, sign) for one, sign in zip(every, signs, strict=False)]
     folded = len(few) < len(every)
-    rest = _make_ledger_row(few[-1], few[-1].fill) if folded else None
-    most = len(few) - 1 if folded else 0
-    return Table(columns, rows, filter="part, kind, place", most=most, cut_on=ShownIn.SCREEN, rest=rest)
+    rest = Row(tuple(cell for _, cell in _list_ledger_cells((few[-1], few[-1].fill)))) if folded else None
+    return make_table(
+        zip(every, signs, strict=False),
+        _list_ledger_cells,
+        filter="part, kind, place",
+        most=len(few) - 1 if folded else 0,
+        cut_on=ShownIn.SCREEN,
+        rest=rest,
+    )
 
 
 def _make_loops_table(program: Program) -> Iterator[Block]:
@@ -175,17 +171,14 @@ def _make_loops_table(program: Program) -> Iterator[Block]:
     yield make_table((one for one in program.stretches if one.time_s), list_cells, filter="graph")
 
 
-def _make_ledger_row(one: LedgerRow, sign: str) -> Row:
-    return Row(
-        (
-            Cell(one.label, colour=one.colour, fill=sign),
-            Cell(one.kind),
-            Cell(units.count(one.calls) if one.calls is not None else "", one.calls),
-            Cell(units.seconds(one.time_s), one.time_s),
-            Cell(units.percent(one.share), one.share),
-            Cell(one.where),
-        )
-    )
+def _list_ledger_cells(item: tuple[LedgerRow, str]) -> Iterator[tuple[Column, Cell]]:
+    one, sign = item
+    yield make_text_column("part", least=18), Cell(one.label, colour=one.colour, fill=sign)
+    yield Column("kind", False, on=ShownIn.PAPER), Cell(one.kind)
+    yield Column("calls", spare=1), Cell(units.count(one.calls) if one.calls is not None else "", one.calls)
+    yield Column("time"), Cell(units.seconds(one.time_s), one.time_s)
+    yield Column("of step"), Cell(units.percent(one.share), one.share)
+    yield make_text_column("where", spare=2, least=24), Cell(one.where)
 
 
 def list_bar_parts(run: Run, most: int = MOST_IN_BAR) -> list[LedgerRow]:
