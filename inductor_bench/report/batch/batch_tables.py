@@ -33,11 +33,21 @@ class Field(NamedTuple):
 
     type: str  # the type of the values
     about: str  # the description
-    # returns the value of a row; ``None`` for the row's attribute with the name of the column
-    get: Callable[[Any], object] | None = None
+    # returns the value of a row; or the path of the value from the row; empty if it is the name of the column
+    get: Callable[[Any], object] | str = ""
 
     def getter(self, name: str) -> Callable[[Any], object]:
-        return self.get or attrgetter(name)
+        """Returns what gives a row's value: ``None`` if a part of the path is not there."""
+        if not isinstance(self.get, str):
+            return self.get
+        path = self.get or name
+        return partial(_follow, path.split(".")) if "." in path else attrgetter(path)
+
+
+def _follow(path: Sequence[str], row: Any) -> object:
+    for name in path:
+        row = getattr(row, name) if row is not None else None
+    return row
 
 
 def find_problem(summary: ModelSummary) -> Failure | None:
@@ -60,26 +70,26 @@ _Columns = tuple[QueryColumn, ...]
 _SUITE = "share of the suite's time: one step or iteration of each model"
 
 MODELS: Mapping[str, Field] = {
-    "model": Field(TEXT, "its name, unique in the batch", lambda row: row.name),
-    "target": Field(TEXT, "what was asked for", lambda row: row.model.model.request.target),
+    "model": Field(TEXT, "its name, unique in the batch", "name"),
+    "target": Field(TEXT, "what was asked for", "model.model.request.target"),
     "status": Field(
         TEXT,
         "done, partial, failed, skipped, waiting, running, measured (not yet retuned), unoptimized (settings not yet "
         "searched), damaged, or newer (than this version reads)",
     ),
-    "training": Field(YES_NO, "whether with a backward pass, if given", lambda row: row.model.model.request.training),
-    "amp": Field(TEXT, "the type of autocast", lambda row: row.model.model.request.amp),
-    "mode": Field(TEXT, "the mode of torch.compile", lambda row: row.model.model.request.mode),
-    "batch_size_asked": Field(WHOLE, "the batch size in the list", lambda row: row.model.model.request.batch_size),
+    "training": Field(YES_NO, "whether with a backward pass, if given", "model.model.request.training"),
+    "amp": Field(TEXT, "the type of autocast", "model.model.request.amp"),
+    "mode": Field(TEXT, "the mode of torch.compile", "model.model.request.mode"),
+    "batch_size_asked": Field(WHOLE, "the batch size in the list", "model.model.request.batch_size"),
     "batch_size": Field(
         WHOLE,
         "the batch size of the measurement",
         lambda row: row.model.model.batch_size or row.model.model.request.batch_size,
     ),
-    "attempts": Field(WHOLE, "how often it was tried", lambda row: row.model.model.attempts),
-    "device": Field(TEXT, "the device of the machine", lambda row: row.model.model.device),
-    "machine": Field(TEXT, "device and versions", lambda row: row.model.machine),
-    "took_s": Field(NUMBER, "duration of its measurement", lambda row: row.model.model.time_s),
+    "attempts": Field(WHOLE, "how often it was tried", "model.model.attempts"),
+    "device": Field(TEXT, "the device of the machine", "model.model.device"),
+    "machine": Field(TEXT, "device and versions", "model.machine"),
+    "took_s": Field(NUMBER, "duration of its measurement", "model.model.time_s"),
     "graphs": Field(WHOLE, "number of compiled graphs", lambda row: len(row.model.compiled_graphs)),
     "time_s": Field(
         NUMBER, "time of one step; without a step, of an iteration of each graph", lambda row: row.time_s or None
@@ -87,8 +97,8 @@ MODELS: Mapping[str, Field] = {
     "busy_share": Field(NUMBER, "share of its time in which the device worked"),
     "launches": Field(NUMBER, "launches in one step or iteration", lambda row: row.launches if row.parts else None),
     "kernels": Field(WHOLE, "number of different kernels", lambda row: row.kernels if row.parts else None),
-    "top_kernel": Field(TEXT, "the kernel that takes most time", lambda row: row.top.name if row.top else None),
-    "top_kernel_id": Field(TEXT, "its kernel_id", lambda row: row.top.kernel_id if row.top else None),
+    "top_kernel": Field(TEXT, "the kernel that takes most time", "top.name"),
+    "top_kernel_id": Field(TEXT, "its kernel_id", "top.kernel_id"),
     "top_kernel_share": Field(
         NUMBER, "share of the model's time", lambda row: row.top.time_s / row.time_s if row.top and row.time_s else None
     ),
@@ -96,27 +106,17 @@ MODELS: Mapping[str, Field] = {
     "retuned": Field(
         WHOLE, "number of retuned kernels, if requested", lambda row: len(row.retunes.rows) if row.retunes else None
     ),
-    "retuned_faster": Field(
-        WHOLE, "number of those that are faster", lambda row: row.retunes.faster if row.retunes else None
-    ),
-    "saving_s": Field(
-        NUMBER, "projection of what they save", lambda row: row.retunes.saving_s if row.retunes else None
-    ),
-    "proven_saving_s": Field(
-        NUMBER,
-        "what they save in its step, measured",
-        lambda row: row.model.proven.saving_s if row.model.proven else None,
-    ),
-    "proof": Field(
-        TEXT, "its verdict: saves, slower, …", lambda row: row.model.proven.verdict if row.model.proven else None
-    ),
+    "retuned_faster": Field(WHOLE, "number of those that are faster", "retunes.faster"),
+    "saving_s": Field(NUMBER, "projection of what they save", "retunes.saving_s"),
+    "proven_saving_s": Field(NUMBER, "what they save in its step, measured", "model.proven.saving_s"),
+    "proof": Field(TEXT, "its verdict: saves, slower, …", "model.proven.verdict"),
     "optimized_before_s": Field(
-        NUMBER, "time of a step before the settings that stay", lambda row: _get_gain(row, "before_s")
+        NUMBER, "time of a step before the settings that stay", "model.search.winner.gain.before_s"
     ),
-    "optimized_s": Field(NUMBER, "time of a step with the settings that stay", lambda row: _get_gain(row, "after_s")),
-    "optimized_saving": Field(NUMBER, "share of the step that they save", lambda row: _get_gain(row, "share")),
-    "optimized_saving_low": Field(NUMBER, "lower end of its 99.9% interval", lambda row: _get_gain(row, "low")),
-    "optimized_saving_high": Field(NUMBER, "upper end of its 99.9% interval", lambda row: _get_gain(row, "high")),
+    "optimized_s": Field(NUMBER, "time of a step with the settings that stay", "model.search.winner.gain.after_s"),
+    "optimized_saving": Field(NUMBER, "share of the step that they save", "model.search.winner.gain.share"),
+    "optimized_saving_low": Field(NUMBER, "lower end of its 99.9% interval", "model.search.winner.gain.low"),
+    "optimized_saving_high": Field(NUMBER, "upper end of its 99.9% interval", "model.search.winner.gain.high"),
     "settings": Field(
         TEXT,
         "the settings that stay",
@@ -131,26 +131,18 @@ MODELS: Mapping[str, Field] = {
     "kind": Field(TEXT, "how it failed", lambda row: getattr(find_problem(row), "kind", None)),
     "message": Field(TEXT, "what failed", lambda row: getattr(find_problem(row), "message", None)),
     "notes": Field(TEXT, "what was changed to measure it", lambda row: "; ".join(row.model.model.notes)),
-    "doubt": Field(TEXT, "why its figures do not count, and it has no gain limits", lambda row: row.model.doubt),
-    "run": Field(TEXT, "path of its RUN folder in the batch's", lambda row: row.model.model.run),
-    "log": Field(TEXT, "path of its log in the batch's folder", lambda row: row.model.model.log),
+    "doubt": Field(TEXT, "why its figures do not count, and it has no gain limits", "model.doubt"),
+    "run": Field(TEXT, "path of its RUN folder in the batch's", "model.model.run"),
+    "log": Field(TEXT, "path of its log in the batch's folder", "model.model.log"),
 }
 """Columns of a :class:`ModelSummary`, in the table ``models`` and in ``summary.csv``."""
-
-
-def _get_gain(row: ModelSummary, field: str) -> float | None:
-    """A figure of what the settings that stay save in a model."""
-    winner = row.model.search.winner if row.model.search is not None else None
-    return getattr(winner.gain, field) if winner is not None else None
 
 
 _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
     "time_s": Field(NUMBER, "time in one step; without a step, of an iteration: wall time, or busy time if longer"),
     "wall_time_s": Field(NUMBER, "median of its runs outside the program, unprofiled"),
-    "idle_time_s": Field(
-        NUMBER, "wall time outside kernels; of a step in the row `outside of graphs`", attrgetter("idle_s")
-    ),
+    "idle_time_s": Field(NUMBER, "wall time outside kernels; of a step in the row `outside of graphs`", "idle_s"),
     "busy_share": Field(NUMBER, "share of its time in which the device worked"),
     "launches": Field(NUMBER, "launches in one step or iteration"),
     "kernels": Field(WHOLE, "number of different kernels", lambda graph: len(graph.kernels)),
@@ -164,7 +156,7 @@ _KERNELS: Mapping[str, Field] = {
     "name": Field(TEXT, "its name in the module or in the library"),
     "kernel_id": Field(TEXT, "the same for the same kernel in any model"),
     "family_id": Field(TEXT, "the same for one structure in other sizes"),
-    "category": Field(TEXT, "pointwise, reduction, extern_gemm, …", lambda kernel: kernel.category.value),
+    "category": Field(TEXT, "pointwise, reduction, extern_gemm, …", "category.value"),
     "operator": Field(TEXT, "the ATen call of a library kernel"),
     "calls": Field(NUMBER, "launches in one step or iteration"),
     "time_s": Field(NUMBER, "device time of all calls in one step or iteration"),
@@ -177,15 +169,11 @@ _KERNELS: Mapping[str, Field] = {
     "registers": Field(WHOLE, "registers of a thread"),
     "spills": Field(WHOLE, "spilled registers of a thread"),
     "occupancy": Field(NUMBER, "the profiler's estimate, 0 to 1"),
-    "tuned_default_s": Field(
-        NUMBER, "retuned: time of a cold call with the default config", attrgetter("retune.tuned_default_s")
-    ),
-    "tuned_best_s": Field(
-        NUMBER, "retuned: time of a cold call with the best config", attrgetter("retune.tuned_best_s")
-    ),
-    "speedup": Field(NUMBER, "retuned: speedup of the best config over the default", attrgetter("retune.speedup")),
-    "verdict": Field(TEXT, "retuned: faster, or why it stays as it is", attrgetter("retune.verdict")),
-    "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration", attrgetter("retune.saving_s")),
+    "tuned_default_s": Field(NUMBER, "retuned: time of a cold call with the default config", "retune.tuned_default_s"),
+    "tuned_best_s": Field(NUMBER, "retuned: time of a cold call with the best config", "retune.tuned_best_s"),
+    "speedup": Field(NUMBER, "retuned: speedup of the best config over the default", "retune.speedup"),
+    "verdict": Field(TEXT, "retuned: faster, or why it stays as it is", "retune.verdict"),
+    "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration", "retune.saving_s"),
 }
 _STEP: Mapping[str, Field] = {
     "step_calls": Field(NUMBER, "calls in one step of the program; if this is set, calls and all times are of a step"),
@@ -195,14 +183,14 @@ _STEP: Mapping[str, Field] = {
 """Further columns of ``kernels``, after :data:`_KERNELS`, if a program's step was profiled."""
 
 _FAMILIES: Mapping[str, Field] = {
-    "family_id": Field(TEXT, "as in kernels", attrgetter("key")),
+    "family_id": Field(TEXT, "as in kernels", "key"),
     "name": Field(TEXT, "of its most expensive kernel"),
-    "dearest_kernel_id": Field(TEXT, "of its most expensive kernel", attrgetter("kernel_id")),
-    "dearest_in": Field(TEXT, "the model that has that kernel", attrgetter("model")),
+    "dearest_kernel_id": Field(TEXT, "of its most expensive kernel", "kernel_id"),
+    "dearest_in": Field(TEXT, "the model that has that kernel", "model"),
     "category": Field(TEXT, "of its most expensive kernel"),
     "operator": Field(TEXT, "of its most expensive kernel"),
     "bound": Field(TEXT, "of its most expensive kernel"),
-    "kernels": Field(WHOLE, "number of different kernels", attrgetter("ids")),
+    "kernels": Field(WHOLE, "number of different kernels", "ids"),
     "models": Field(WHOLE, "number of models that have such a kernel", lambda row: len(row.models)),
     "launches": Field(NUMBER, "launches in one step or iteration, summed over the models"),
     "time_s": Field(NUMBER, "time in one step or iteration, summed over the models"),
@@ -215,7 +203,7 @@ _FAMILIES: Mapping[str, Field] = {
 _RETUNES: Mapping[str, Field] = {
     "name": Field(TEXT, "as in kernels, or of a library call"),
     "kernel_id": Field(TEXT, "as in kernels, or of the library call"),
-    "category": Field(TEXT, "as in kernels", lambda retune: retune.category.value),
+    "category": Field(TEXT, "as in kernels", "category.value"),
     "graphs": Field(TEXT, "the graphs that launch it", lambda retune: "; ".join(retune.graphs)),
     "calls": Field(NUMBER, "launches in one step or iteration"),
     "time_s": Field(NUMBER, "device time of all calls in one step or iteration"),
@@ -232,16 +220,16 @@ _RETUNES: Mapping[str, Field] = {
 }
 
 _SETTINGS: Mapping[str, Field] = {
-    "setting": Field(TEXT, "its name", attrgetter("slug")),
+    "setting": Field(TEXT, "its name", "slug"),
     "title": Field(TEXT, "what it is, in words"),
-    "setting_group": Field(TEXT, "its name for --allow and --deny", attrgetter("group")),
+    "setting_group": Field(TEXT, "its name for --allow and --deny", "group"),
     "tried": Field(WHOLE, "number of models in which it ran", lambda one: len(one.tried)),
     "helps": Field(
         WHOLE, "number of models that this setting alone is proven to make faster", lambda one: len(one.helps)
     ),
     "kept": Field(WHOLE, "number of the models in which it ran whose final settings include it"),
     "timed": Field(WHOLE, "number of models in which it was timed", lambda one: len(one.saved)),
-    "median_saving": Field(NUMBER, "median over these models of the share of the step saved", attrgetter("median")),
+    "median_saving": Field(NUMBER, "median over these models of the share of the step saved", "median"),
     "low": Field(
         NUMBER, "lower end of its 95% interval; NULL with few models", lambda one: (one.interval or [None] * 2)[0]
     ),
@@ -402,8 +390,8 @@ class BatchView:
 
 
 _HEADLINES: Mapping[str, Field] = {
-    "id": Field(TEXT, "what kind of first line it is", attrgetter("headline_id")),
-    "text": Field(TEXT, "the first line of the run's screen", attrgetter("headline")),
+    "id": Field(TEXT, "what kind of first line it is", "headline_id"),
+    "text": Field(TEXT, "the first line of the run's screen", "headline"),
 }
 _STEP_PARTS: Mapping[str, Field] = {
     "id": Field(TEXT, "an id: the same for the same part in other runs"),
