@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..devices.nvidia import VISIBLE_GPUS
 from ..devices.table import find_device
@@ -98,42 +98,6 @@ class JobLost:
 Event = JobBegan | JobEnded | JobLost
 
 
-class Executor(Protocol):
-    """Runs jobs."""
-
-    @property
-    def slots(self) -> int:
-        """The number of jobs that can run at once."""
-
-    def settle(self, work: Path, inherited: Sequence[int]) -> None:
-        """Prepares the executor for jobs.
-
-        Args:
-            work: the folder for scratch files.
-            inherited: descriptors that every process of a job holds open.
-        """
-
-    def takes(self, job: Job) -> bool:
-        """Whether the executor can start this job now."""
-
-    def start(self, job: Job) -> None:
-        """Starts a job.
-
-        Raises:
-            InductorBenchError: its process cannot be started.
-        """
-
-    def events(self) -> list[Event]:
-        """Returns the events since the last call.
-
-        Raises:
-            InductorBenchError: no more jobs can run.
-        """
-
-    def close(self) -> None:
-        """Ends all running jobs. May be called again."""
-
-
 # Divides the cores of a machine among the processes that compile and the process that is timed.
 
 
@@ -202,15 +166,28 @@ class LocalExecutor:
 
     @property
     def slots(self) -> int:
+        """The number of jobs that can run at once."""
         return len(self.devices) * self.at_once
 
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
+        """Prepares the executor for jobs.
+
+        Args:
+            work: the folder for scratch files.
+            inherited: descriptors that every process of a job holds open.
+        """
         self._work, self._inherited = work, inherited
 
     def takes(self, job: Job) -> bool:
+        """Whether the executor can start this job now."""
         return self._free_device(job) is not None
 
     def start(self, job: Job) -> None:
+        """Starts a job.
+
+        Raises:
+            InductorBenchError: its process cannot be started.
+        """
         device = self._free_device(job)
         assert device is not None, "start() was called without takes()"
         if not job.goes_on:
@@ -232,6 +209,11 @@ class LocalExecutor:
         self._events.append(JobBegan(job.name, device))
 
     def events(self) -> list[Event]:
+        """Returns the events since the last call.
+
+        Raises:
+            InductorBenchError: no more jobs can run.
+        """
         for running in [running for running in self._running if running.child.wait(0) or running.out_of_time()]:
             result = running.child.end(timed_out=not running.child.wait(0))
             self._running.remove(running)
@@ -240,6 +222,7 @@ class LocalExecutor:
         return events
 
     def close(self) -> None:
+        """Ends all running jobs. May be called again."""
         with contextlib.ExitStack() as ends:  # ends all jobs even if ending one is interrupted
             for running in self._running:
                 ends.callback(running.child.end)
@@ -454,6 +437,10 @@ class RayExecutor:
         elif what == "ended":
             return JobEnded(answer["name"], ProcessResult(**answer["result"], log=self._logs[answer["name"]]))
         return None
+
+
+Executor = LocalExecutor | RayExecutor
+"""Where jobs run. Both have the methods of :class:`LocalExecutor`, which documents them."""
 
 
 def _list_settings() -> dict[str, str]:
