@@ -421,9 +421,8 @@ def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tup
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
     late = any(row.needs_time for row in found.rows) or any(trial.late for trial in found.trials)
-    again = " ".join(
-        ["inductor-bench optimize", _find_path_of_run(found, folder), *_list_asked_words(found), "--budget"]
-    )
+    run = shlex.quote(os.path.relpath(folder.parent))
+    again = " ".join(["inductor-bench optimize", run, *_list_asked_words(found), "--budget"])
     searching = f"{again} {max(1, round(found.budget_s / 60))}m --force"
     busy = find_load(found) is not None
     is_open = found.is_complete and found.winner is None and (busy or bool(_open_rows(found)))
@@ -464,10 +463,6 @@ def _estimate_minutes_until_confirmed(found: Optimization) -> int:
 def _open_rows(found: Optimization) -> list[MenuRow]:
     """Returns the rows for which another measurement may have another result."""
     return [row for row in found.rows if row.state in (UNDECIDED, FAILED)]
-
-
-def _find_path_of_run(found: Optimization, folder: Path) -> str:
-    return shlex.quote(os.path.relpath(folder.parent))
 
 
 COLUMNS = (

@@ -107,7 +107,7 @@ def make_kernel_section(
         cells = [
             *_make_name_cells(entry, place_of, several),
             *([_make_layer_cell(entry.kernel)] if layered else []),
-            *_make_figures(run, entry, roofs=roofs),
+            *_make_figures(entry, roofs=roofs),
             *([Cell(format_step_saving(entry.cost), entry.cost.saving.step_saving_s)] if simulated else []),
             *([Cell(format_alone_ratio(run, entry), compute_alone_ratio(run, entry.kernel))] if far_off else []),
             *([Cell(format_retune(found), found.speedup if found else None)] if retuned else []),
@@ -176,7 +176,7 @@ def _make_layer_cell(kernel: Kernel) -> Cell:
     return Cell(found[0] if found else "", notes=make_notes(more))
 
 
-def _make_figures(run: Run, entry: RankedKernel, *, roofs: bool) -> Iterator[Cell]:
+def _make_figures(entry: RankedKernel, *, roofs: bool) -> Iterator[Cell]:
     roof, cost = entry.kernel.roof, entry.cost
     yield Cell(units.count(cost.calls), cost.calls)
     yield Cell(units.seconds(cost.time_s), cost.time_s)
