@@ -30,7 +30,7 @@ from ..messages.kernel_requests import (
 )
 from ..records.retune import Config
 from ..source.generated_text import read_threads
-from .methods import Axes, CpuSpace, FixedKernel, Questions, TuningMethod, Variants
+from .methods import Axes, CpuSpace, FixedKernel, Questions, TuningMethod, Variants, answer_each
 
 # Changes the text of a C++ kernel to other threads, OpenMP schedules, compiler flags and vector widths.
 #
@@ -490,10 +490,4 @@ def find_variants(facts: VariantFacts, ask: Ask, wide: bool = False) -> Variants
         ask: sends the worker a request about the kernel, and returns the answer.
         wide: whether Inductor's exhaustive choices for a library call are included.
     """
-    questions, answer = search_variants(facts, wide), None
-    while True:
-        try:
-            answer = ask(questions.send(answer))
-        except StopIteration as end:
-            variants: Variants = end.value
-            return variants
+    return answer_each(search_variants(facts, wide), ask)

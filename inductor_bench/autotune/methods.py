@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..analysis.statistics import (
     VERDICT_CONFIDENCE,
@@ -298,6 +298,22 @@ class RaceResult:
     # the verdict on the contender against the default. Without a contender it is ``same`` if no other candidate
     # raced, and ``undecided`` otherwise.
     verdict: str
+
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+
+
+def answer_each(questions: Generator[Asked, Any, Found], answer: Callable[[Asked], Any]) -> Found:
+    """Answers all that a race or a search for variants asks. Returns its result."""
+    said = None
+    while True:
+        try:
+            asked = questions.send(said)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        said = answer(asked)
 
 
 def run_race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generator[Order, Times, RaceResult]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...analysis.findings.finding import list_program_words
 from ...analysis.statistics import summarize
-from ...autotune.methods import RaceResult, run_race
+from ...autotune.methods import Order, RaceResult, Times, answer_each, run_race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...devices.nvidia import NVIDIA
 from ...devices.protocol import CPU
@@ -312,23 +312,18 @@ class EditUnderCheck:
 
     def race(self) -> tuple[RaceResult, str]:
         """Times both kernels in turn."""
-        numbers = (self.launches, 0)
+        numbers, rounds, methods = (self.launches, 0), itertools.count(1), [""]
         self.session.ask(Load(numbers[0], str(self._file("original", 0))), LOAD_S)
         self.session.ask(CompileKernel(numbers[0]), COMPILE_S)
-        running, method = run_race(2, plan=plan_pairs(self.session.request.proof_s)), ""
-        order = next(running)
-        for number in itertools.count(1):
-            self.progress.update(f"round {number}")
-            times: list[float | None] = []
-            for place in order:
-                taken = self.session.ask(Sample((numbers[place],), self.session.request.state), MEASURE_S)
-                times += taken.samples_s
-                method = taken.method
-            try:
-                order = running.send(times)
-            except StopIteration as end:
-                return end.value, method
-        raise AssertionError("the race ends")
+
+        def sample(order: Order) -> Times:
+            self.progress.update(f"round {next(rounds)}")
+            state = self.session.request.state
+            taken = [self.session.ask(Sample((numbers[place],), state), MEASURE_S) for place in order]
+            methods.append(taken[-1].method)
+            return [time_s for one in taken for time_s in one.samples_s]
+
+        return answer_each(run_race(2, plan=plan_pairs(self.session.request.proof_s)), sample), methods[-1]
 
 
 def _describe(check: EditCheck, launches: int) -> str:

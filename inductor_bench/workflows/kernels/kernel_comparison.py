@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...analysis.statistics import summarize
 from ...autotune.kernel_variants import find_variants
-from ...autotune.methods import METHODS, RacePlan, RaceResult, Variants, run_race
+from ...autotune.methods import METHODS, Order, RacePlan, RaceResult, Times, Variants, answer_each, run_race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...devices.table import find_device
 from ...errors import InductorBenchError, UsageError
@@ -261,17 +261,12 @@ def plan_pairs(proof_s: float | None) -> RacePlan:
 def _time_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
     """Races both kernels in alternating order until the verdict is decided or the rounds and the time are spent."""
     request = sides[0].session.request
-    running_race, state = run_race(2, plan=plan_pairs(request.proof_s)), request.state
-    order = next(running_race)
-    while True:
-        times: list[float] = []
-        for place in order:
-            times += sides[place].session.ask(Sample((numbers[place],), state), MEASURE_S).samples_s
-        try:
-            order = running_race.send(times)
-        except StopIteration as end:
-            result: RaceResult = end.value
-            break
+
+    def sample(order: Order) -> Times:
+        taken = (sides[place].session.ask(Sample((numbers[place],), request.state), MEASURE_S) for place in order)
+        return [time_s for one in taken for time_s in one.samples_s]
+
+    result = answer_each(run_race(2, plan=plan_pairs(request.proof_s)), sample)
     for side, number in zip(sides, numbers, strict=True):
         side.session.ask(Drop((number,)), LOAD_S)
     first_s, second_s = (statistics.median(runner.samples) for runner in result.runners)
