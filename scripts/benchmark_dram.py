@@ -40,7 +40,7 @@ from inductor_bench.analysis.residence import (
     lay_out_step,
     simulate_step_traffic,
 )
-from inductor_bench.devices.hardware_counters import DRAM, TIME, DramTraffic, read_dram_traffic
+from inductor_bench.devices.hardware_counters import DRAM, TIME, read_named_rows
 from inductor_bench.records.code import CallSite, ModuleBuffers, ModuleSource
 from inductor_bench.records.evidence import GraphCallTouches, ObservedSteps, ObservedTouches
 from inductor_bench.source.module_reader import read_module
@@ -59,6 +59,25 @@ ENOUGH_STEPS = "200"
 SHARES = (1.0, 0.9, 0.8, 0.7, DEVICE_CACHE.usable, 0.5, 0.4, 0.3)
 EAGER = re.compile(r"at::native|at::cuda|CUDAFunctor|^Mem(cpy|set)|multi_tensor")
 """Names of kernels that eager operators launch; library kernels of the same kinds are found by their neighbours."""
+
+
+@dataclass(frozen=True)
+class DramTraffic:
+    """The bytes that one device kernel read from DRAM, and those that were written to DRAM while it ran."""
+
+    name: str
+    read: float
+    written: float
+    time_s: float
+
+
+def read_dram_traffic(text: str) -> tuple[DramTraffic, ...]:
+    """Reads the DRAM bytes of each device kernel, in the order of launches. Kernels without a count are left out."""
+    return tuple(
+        DramTraffic(name, row[DRAM[0]], row[DRAM[1]], row.get(TIME, 0.0))
+        for name, row in read_named_rows(text)
+        if row.keys() >= set(DRAM)
+    )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -47,7 +47,6 @@ from inductor_bench.analysis.simulation.queue import (
     WAIT,
     Replay,
     StepQueue,
-    move_to_another_stream,
     remove_host_time,
     remove_tasks,
     remove_waits,
@@ -275,6 +274,18 @@ def scaled(name: str, factor: float, *, first: bool = True, last: bool = True) -
         return scale_durations(queue, dict.fromkeys(places, factor)) if factor else remove_tasks(queue, places)
 
     return Question(name, make, ask)
+
+
+def move_to_another_stream(queue: StepQueue, places: Collection[int]) -> StepQueue:
+    """The queue in which these works run on a stream of their own, and nothing but the host waits for them."""
+    lane = 1 + max((work.lane for work in queue.works), default=0)
+    moved = frozenset(places)
+    return replace(
+        queue,
+        works=tuple(
+            work._replace(lane=lane, after=()) if place in moved else work for place, work in enumerate(queue.works)
+        ),
+    )
 
 
 def beside(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:

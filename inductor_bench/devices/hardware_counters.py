@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..records.base import sum_known
 from ..records.retune import HardwareCounters
@@ -48,16 +47,6 @@ _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1
 _SCALES = {prefix + unit: scale * size for unit, size in _UNITS.items() for prefix, scale in _PREFIXES.items()}
 
 
-@dataclass(frozen=True)
-class DramTraffic:
-    """The bytes that one device kernel read from DRAM, and those that were written to DRAM while it ran."""
-
-    name: str
-    read: float
-    written: float
-    time_s: float
-
-
 def list_metrics(capability: str | None) -> tuple[str, ...]:
     """Returns the metrics to request on a GPU of this compute capability."""
     reasons = (*STALL_REASONS, *READY, *((HOPPER_STALL,) if capability == "9.0" else ()))
@@ -70,7 +59,7 @@ def read_counters(text: str) -> HardwareCounters | None:
     Returns:
         The counters, summed or averaged over all device kernels; ``None`` if the output holds no counters.
     """
-    kernels = list(_read_rows(text))
+    kernels = [row for _, row in read_named_rows(text)]
     if not kernels:
         return None
     times = [kernel.get(TIME) for kernel in kernels]
@@ -86,21 +75,7 @@ def read_counters(text: str) -> HardwareCounters | None:
     )
 
 
-def read_dram_traffic(text: str) -> tuple[DramTraffic, ...]:
-    """Reads the DRAM bytes of each device kernel, in the order of launches. Kernels without a count are left out."""
-    return tuple(
-        DramTraffic(name, row[DRAM[0]], row[DRAM[1]], row.get(TIME, 0.0))
-        for name, row in _read_named_rows(text)
-        if row.keys() >= set(DRAM)
-    )
-
-
-def _read_rows(text: str) -> Iterator[dict[str, float]]:
-    """Yields the metrics of each device kernel by name, in bytes, seconds and shares of 1."""
-    return (row for _, row in _read_named_rows(text))
-
-
-def _read_named_rows(text: str) -> Iterator[tuple[str, dict[str, float]]]:
+def read_named_rows(text: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Yields the name and the metrics of each device kernel."""
     names: list[str] = []
     scales: list[float] = []

@@ -39,7 +39,6 @@ from inductor_bench.analysis.simulation.queue import (
     Replay,
     StepQueue,
     compute_host_time_s,
-    move_to_another_stream,
     remove_host_time,
     remove_tasks,
     remove_waits,
@@ -50,6 +49,7 @@ from inductor_bench.analysis.simulation.queue import (
 from inductor_bench.records.run import ALLOCATING
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
+from scripts.benchmark_simulation import move_to_another_stream
 from tests.support.program_traces import MARKERS, ProgramTraceBuilder
 
 DATA = Path(__file__).resolve().parent.parent / "data"

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from wrapper_text import module_text
 
-from inductor_bench.devices.hardware_counters import DramTraffic, read_dram_traffic
 from inductor_bench.records.evidence import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
 from inductor_bench.store import codec
-from scripts.benchmark_dram import CSV, bytes_between, main, read_observed, tie
+from scripts.benchmark_dram import CSV, DramTraffic, bytes_between, main, read_dram_traffic, read_observed, tie
 
 BODY = """
 buf0 = empty_strided_cuda((16, 16), (16, 1), torch.float32)

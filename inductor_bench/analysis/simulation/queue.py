@@ -409,15 +409,3 @@ def replay_as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
             latency = one.latency_s if not number else 0.0
             works[place] = works[place]._replace(latency_s=latency, gap_s=min(works[place].gap_s, one.gap_s))
     return replace(queue, actions=tuple(actions), works=tuple(works))
-
-
-def move_to_another_stream(queue: StepQueue, places: Collection[int]) -> StepQueue:
-    """The queue in which these works run on a stream of their own, and nothing but the host waits for them."""
-    lane = 1 + max((work.lane for work in queue.works), default=0)
-    moved = frozenset(places)
-    return replace(
-        queue,
-        works=tuple(
-            work._replace(lane=lane, after=()) if place in moved else work for place, work in enumerate(queue.works)
-        ),
-    )
