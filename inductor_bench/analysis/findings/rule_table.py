@@ -1,7 +1,7 @@
 """The table of rules, and the function that applies them to a run. The rows stand in the rules' files.
 
-``doubts.find_disturbed`` has no row: ``first_line.py`` makes its finding the first line. Advice that rests on disturbed figures
-is left out here.
+``doubts.find_disturbed`` has no row: ``first_line.py`` makes its finding the first line. Advice that rests on
+disturbed figures is left out here.
 """
 
 from __future__ import annotations
