@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -28,6 +29,7 @@ def change(record: T, **values: Any) -> T:
     return replace(record, **values)  # type: ignore[type-var]
 
 
+@functools.cache
 def _inline(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {name: get_args(hint)[0] for name, hint in hints.items() if INLINE in get_args(hint)[1:]}
