@@ -33,13 +33,15 @@ def test_the_site_is_built_strictly_and_has_every_page(tmp_path: Path) -> None:
     assert "docs/" not in "".join(part.partition('"')[0] for part in overview.split('href="')[1:])
 
 
-@pytest.mark.parametrize("link", ["[a](layers.md#no-such-heading)", "[a](nothing.md)", "[a](../nothing.json)"])
-def test_a_dead_link_ends_the_build(link: str, tmp_path: Path) -> None:
+def test_a_dead_link_ends_the_build(tmp_path: Path) -> None:
     for part in PARTS:
         shutil.copytree(ROOT / part, tmp_path / part)
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path)
     page = tmp_path / "docs" / "step.md"
-    page.write_text(f"{page.read_text()}\n{link}\n")
+    links = ("layers.md#no-such-heading", "nothing.md", "../nothing.json")
+    page.write_text("\n".join([page.read_text(), *(f"[a]({link})" for link in links)]))
     done = build(tmp_path, tmp_path / "site")
-    assert done.returncode != 0 and "step.md" in done.stderr
+    warnings = [line for line in done.stderr.splitlines() if "step.md" in line]
+    assert done.returncode != 0
+    assert [link for link in links if any(link.removeprefix("../") in line for line in warnings)] == list(links)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forking_python
 import pytest
 from conftest import ROOT
 
@@ -42,6 +43,12 @@ def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
+def run_fork(folder: Path, code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    """In a fork of a process that has imported torch, and neither torchvision nor timm."""
+    (folder / "program.py").write_text(code)
+    return forking_python.run([str(folder / "program.py")], PYTHONPATH=os.pathsep.join(map(str, path)))
+
+
 def plant(folder: Path, extension: str) -> Path:
     (folder / "torchvision").mkdir()
     (folder / "torchvision" / "__init__.py").write_text(TORCHVISION)
@@ -57,22 +64,22 @@ def test_the_environment_of_the_scripts_imports_each_library_of_models(module: s
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
-def test_timm_builds_a_model_if_the_missing_operators_are_declared() -> None:
+def test_timm_builds_a_model_if_the_missing_operators_are_declared(tmp_path: Path) -> None:
     code = "import torchvision_operators, timm\nprint(timm.create_model('test_vit').num_classes)"
-    ended = run(code, SCRIPTS)
+    ended = run_fork(tmp_path, code, SCRIPTS)
     assert ended.stdout == "1000\n", ended.stderr
 
 
 def test_a_torchvision_without_its_library_is_imported_once_its_operators_are_declared(tmp_path: Path) -> None:
     plant(tmp_path, "")
-    bare = run(f"{FORGET}; {SCHEMA}", tmp_path)
+    bare = run_fork(tmp_path, f"{FORGET}; {SCHEMA}", tmp_path)
     assert "operator torchvision::nms does not exist" in bare.stderr
-    declared = run(f"import torchvision_operators; {SCHEMA}", tmp_path, SCRIPTS)
+    declared = run_fork(tmp_path, f"import torchvision_operators; {SCHEMA}", tmp_path, SCRIPTS)
     assert declared.stdout.startswith("torchvision::nms(Tensor dets, "), declared.stderr
 
 
 def test_a_torchvision_that_has_its_library_keeps_its_own_operators(tmp_path: Path) -> None:
-    ended = run(f"import torchvision_operators; {SCHEMA}", plant(tmp_path, DEFINES), SCRIPTS)
+    ended = run_fork(tmp_path, f"import torchvision_operators; {SCHEMA}", plant(tmp_path, DEFINES), SCRIPTS)
     assert ended.stdout.startswith("torchvision::nms(Tensor boxes, "), ended.stderr
 
 
