@@ -29,9 +29,10 @@ from inductor_bench.launch.batch_executors import (
 )
 from inductor_bench.launch.worker import COMPILE_THREADS
 from inductor_bench.records.batch_record import BatchModel
-from inductor_bench.records.request import BatchRequest
+from inductor_bench.records.request import BatchRequest, BreakdownRequest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import TURN, WAITING, DeviceTurn
+from inductor_bench.worker.capture import programs
 from inductor_bench.worker.device.runtime import SharedDevice
 from inductor_bench.workflows import batch as batch_devices
 from inductor_bench.workflows.batch import run_batch
@@ -381,22 +382,20 @@ def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> N
     assert other.communicate(timeout=600)[0] == "had it\n"
 
 
-def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path) -> None:
-    program = """
-        import sys, torch
-        from inductor_bench.records.request import BreakdownRequest
-        from inductor_bench.worker.capture import programs
-        programs.build_model = lambda *_: programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
-        use = programs.SharedDevice.take_turn
-        def told(self):
-            print("torch._inductor.compile_fx" in sys.modules, flush=True)
-            use(self)
-        programs.SharedDevice.take_turn = told
-        assert "torch._inductor.compile_fx" not in sys.modules
+def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def take_turn(device: SharedDevice) -> None:
+        done.append("turn")
+        raise KeyboardInterrupt
+
+    example = programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+    monkeypatch.setattr(programs, "build_model", lambda *_: example)
+    monkeypatch.setattr(programs, "import_compiler", lambda: done.append("compiler"))
+    monkeypatch.setattr(SharedDevice, "take_turn", take_turn)
+    with pytest.raises(KeyboardInterrupt):
         programs.run_program(BreakdownRequest("timm:x", "timm", batch_size=1, device="cpu"))
-    """
-    child = start(program)
-    assert child.communicate(timeout=600)[0] == "True\n" and child.returncode == 0
+    assert done == ["compiler", "turn"]
 
 
 SMALL = """
@@ -409,7 +408,7 @@ torch.compile(lambda x: x.sin().sum(-1))(torch.randn(64, 512))
 def test_a_breakdown_with_a_retune_gets_by_with_one_turn_at_a_time(shared: Path) -> None:
     (shared / "small.py").write_text(SMALL)
     words = runs.command("breakdown", "small.py", "-o", "run", "--no-plots", "--autotune", "--top", "1")
-    settings = {**os.environ, **runs.forks()}
+    settings = runs.environment(**runs.forks())
     done = subprocess.run(
         forking_python.forked([*words, "--budget", "600"], settings),
         cwd=shared,
