@@ -137,14 +137,16 @@ STARTS = {
 }
 """Each verb that starts a user's program."""
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
+STOPS = (signal.SIGINT, signal.SIGKILL)
+OTHER_STOPS = dict.fromkeys(("breakdown", "apply"), (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
+"""Signals that all verbs take alike, and by which a terminal's program ends otherwise."""
 
 
 @pytest.mark.parametrize("name", STARTS)
 def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(
     name: str, tmp_path: Path, starter: Callable[[Path, Sequence[str]], psutil.Process]
 ) -> None:
-    folders = {number: tmp_path / number.name for number in STOPS}
+    folders = {number: tmp_path / number.name for number in (*STOPS, *OTHER_STOPS.get(name, ()))}
     for folder in folders.values():
         folder.mkdir()
         (folder / "program.py").write_text(f"RECORDED = {{}}\n{FAMILY}")  # `kernel` takes it for a kernel's file
