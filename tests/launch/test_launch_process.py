@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import forking_python
 import psutil
 import pytest
 
@@ -196,7 +197,7 @@ def test_bytes_that_are_not_utf8_do_no_harm(tmp_path) -> None:
 
 
 def pool(tmp_path: Path) -> WorkerPool:
-    return WorkerPool(sys.executable, tmp_path, dict(os.environ), timeout_s=600)
+    return WorkerPool(forking_python.interpreter(), tmp_path, dict(os.environ), timeout_s=600)
 
 
 def test_the_error_is_seen_above_what_tritons_bindings_print_after_it(tmp_path) -> None:

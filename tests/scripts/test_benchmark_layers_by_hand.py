@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forking_python
 import pytest
 
 from scripts.benchmark_layers_by_hand import compare, group_of
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, sys
 import torch
@@ -38,9 +36,10 @@ print("times", json.dumps(Split(Built(net, step, lambda: None, [net])).measure(s
 """
 
 
-def test_each_product_has_its_module_and_direction() -> None:
-    command = [sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+def test_each_product_has_its_module_and_direction(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    ended = forking_python.run([str(tmp_path / "program.py")])
+    assert ended.returncode == 0, ended.stderr
     line = next(line for line in ended.stdout.splitlines() if line.startswith("times "))
     times = json.loads(line.removeprefix("times "))
     assert set(times) == {

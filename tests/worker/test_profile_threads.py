@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forking_python
 import pytest
 from conftest import ROOT
 
@@ -59,8 +58,7 @@ except RuntimeError as error:
 """
     )
     program.write_text(text)
-    words = [sys.executable, str(program), str(tmp_path / "trace.json")]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    ended = forking_python.run([str(program), str(tmp_path / "trace.json")])
     assert ended.returncode == 0, ended.stderr
     assert "refused: torch's profiler ended early" in ended.stdout and not (tmp_path / "trace.json").exists()
 
@@ -70,8 +68,7 @@ except RuntimeError as error:
 def test_a_profile_that_another_thread_should_end_crashes_nothing(begin: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("BEGIN", begin))
-    words = [sys.executable, str(program), str(tmp_path / "trace.json")]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    ended = forking_python.run([str(program), str(tmp_path / "trace.json")])
     assert ended.returncode == 0, ended.stderr
     said = ended.stdout.splitlines()
     assert said[-1] == "ended" and any("several threads" in line for line in said)
