@@ -94,8 +94,8 @@ def test_a_disk_that_is_full_from_any_write_on_costs_no_record_and_is_said(
 
 
 def steps(writes: int) -> list[int]:
-    """Each write of the first dozen, then about a dozen of the others."""
-    return [*range(1, min(writes, 12) + 1), *range(13, writes + 1, max(1, writes // 12))]
+    """Each of the first eight writes, then about eight of the others."""
+    return [*range(1, min(writes, 8) + 1), *range(9, writes + 1, max(1, writes // 8))]
 
 
 def fresh(base: Path, place: Path, run: Callable[[], int], disk: FullDisk, number: int) -> int:
