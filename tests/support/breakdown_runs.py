@@ -194,12 +194,12 @@ def factory() -> Done:
 
 @functools.cache
 def frozen() -> Done:
-    """Breaks down a program with frozen weights and a sitecustomize, and starts each process anew."""
+    """Breaks down a program with frozen weights and a sitecustomize, which is a process of its own."""
     site = scratch() / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text("import rare_collection\nprint('the site of the user')\n")
     words = documented("inductor-bench breakdown train.py", {"train.py": PROGRAMS / "frozen_convnet.py"})
-    return breakdown(scratch() / "frozen", *words[1:], PYTHONPATH=site, **own_processes())
+    return breakdown(scratch() / "frozen", *words[1:], own_program=True, PYTHONPATH=site)
 
 
 @functools.cache
@@ -215,7 +215,7 @@ def plain() -> Path:
     folder.mkdir()
     with (folder / "run.log").open("w") as log:
         subprocess.run(
-            [sys.executable, PROGRAMS / "two_processes.py", "one"],
+            [forking_python.interpreter(), PROGRAMS / "two_processes.py", "one"],
             env={
                 **environment(),
                 "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),

@@ -91,11 +91,3 @@ def test_a_structured_trace_whose_modules_are_gone(tmp_path: Path) -> None:
     assert done.code == 0, done.printed
     (row,) = done.record["modules"]
     assert row["label"] == "<lambda>" and row["kernels"][0]["category"] == "cpp"
-
-
-@pytest.mark.slow
-def test_a_module_of_another_vector_width_is_refused(tmp_path: Path, data: Path) -> None:
-    (tmp_path / "wide.py").write_bytes(gzip.decompress((data / "cpu_torch2.13" / "forward.py.gz").read_bytes()))
-    done = runs.breakdown(tmp_path / "run", tmp_path / "wide.py", ATEN_CPU_CAPABILITY="default", **runs.own_processes())
-    assert done.code == 1 and done.record["modules"] == []
-    assert "vectors of 16 floats, and here they hold 1" in done.record["failures"][0]["message"]

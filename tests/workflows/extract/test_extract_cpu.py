@@ -147,18 +147,14 @@ def test_arguments_are_those_of_the_program(done: Done) -> None:
     assert len(statistics["storages"]) < sum(item["kind"] == "tensor" for item in statistics["arguments"])
 
 
-def is_right(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What a file said that agreed with its reference."""
+def run_file(path: Path, variables: dict[str, str]) -> dict[str, Any]:
+    """What a file says that agrees with its reference, in a fork of a process that has imported torch."""
+    cache = {"TORCHINDUCTOR_CACHE_DIR": variables["TORCHINDUCTOR_CACHE_DIR"]}
+    ended = forking_python.run([str(path), "--check", "--json"], **cache)
     assert ended.returncode == 0, ended.stderr
     result: dict[str, Any] = json.loads(ended.stdout)
     assert result["check"] is True
     return result
-
-
-def run_file(path: Path, variables: dict[str, str]) -> dict[str, Any]:
-    """In a fork of a process that has imported torch."""
-    cache = {"TORCHINDUCTOR_CACHE_DIR": variables["TORCHINDUCTOR_CACHE_DIR"]}
-    return is_right(forking_python.run([str(path), "--check", "--json"], **cache))
 
 
 def test_a_file_of_a_breakdown_has_no_reference_before_somebody_asks(done: Done, extracted: Path) -> None:
@@ -166,10 +162,8 @@ def test_a_file_of_a_breakdown_has_no_reference_before_somebody_asks(done: Done,
     assert "reference" not in recorded(file) and recorded(extracted / file.name)["reference"]["tensors"]
 
 
-def test_a_cpp_file_runs_by_itself_without_this_package(done: Done, extracted: Path, variables: dict[str, str]) -> None:
-    words = [sys.executable, extracted / file_of_embedding_backward(done).name, "--check", "--json"]
-    ended = subprocess.run(words, cwd=scratch(), env=variables, capture_output=True, text=True, timeout=600)
-    result = is_right(ended)
+def test_a_cpp_file_runs_by_itself(done: Done, extracted: Path, variables: dict[str, str]) -> None:
+    result = run_file(extracted / file_of_embedding_backward(done).name, variables)
     assert re.match(r"(vectors of \d+ bits; )?\d+ threads; ", result["method"])
     assert result["cold"]["median_s"] > 0 and result["warm"]["median_s"] > 0 and result["moved_bytes"] > 0
 
