@@ -209,10 +209,9 @@ def test_gradients_that_accumulate_are_one_step() -> None:
     assert len(ranges(found.trace, GRAPH_CALL)) == 3 * 8 * found.profiled_steps
 
 
-@pytest.mark.parametrize("steps", [8, 12])
-def test_a_program_of_few_steps_is_profiled(steps: int) -> None:
-    found, _ = observe("plain", steps)
-    assert (found.state, found.steps) == (DONE, steps) and found.profiled_steps >= 3 and len(found.step_times_s) >= 2
+def test_a_program_of_few_steps_is_profiled() -> None:
+    found, _ = observe("plain", 8)
+    assert (found.state, found.steps) == (DONE, 8) and found.profiled_steps >= 3 and len(found.step_times_s) >= 2
     last_s, _ = ranges(found.trace, BOUNDARY)[-1]
     calls = [number for begin_s, number in ranges(found.trace, GRAPH_CALL) if begin_s < last_s]
     assert len(calls) == 8 * found.profiled_steps
@@ -245,14 +244,9 @@ def test_a_program_that_profiles_itself_keeps_its_profile() -> None:
     assert "own profiler" in found.unprofiled
 
 
-def test_forked_children_and_a_sudden_exit_lose_nothing() -> None:
-    found, printed = observe("exit", 120)
-    assert printed.count("result:") == 1 and found.state == DONE and Path(found.trace).is_file()
-
-
-def test_a_sudden_exit_within_the_window_keeps_its_steps() -> None:
+def test_forked_children_and_a_sudden_exit_within_the_window_lose_no_step() -> None:
     found, printed = observe("exit", 22)
-    assert printed.count("result:") == 1 and found.trace
+    assert printed.count("result:") == 1 and Path(found.trace).is_file()
     assert len(found.step_times_s) >= 5, "os._exit calls no exit handlers"
 
 
@@ -273,7 +267,7 @@ EAGER = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
 
 
 def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
-    (found,), printed = start(STEPS, "plain", "90", **EAGER)
+    found, printed = observe("plain", 90, **EAGER)
     assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
     assert whole_window(found)
     assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
