@@ -5,6 +5,7 @@ Playwright drives the Chromium of the system. If one of them is missing, these t
 
 from __future__ import annotations
 
+import functools
 import gzip
 import os
 import re
@@ -149,6 +150,19 @@ def opened(
     assert said == []
 
 
+def shown_both_ways(page: Any) -> Iterator[tuple[int, str]]:
+    """Makes an opened page wide and light, then narrow and dark."""
+    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        yield width, scheme
+
+
+@functools.cache
+def text_of(name: str) -> str:
+    return PAGES[name]()
+
+
 def column(page: Any, table: str, index: int) -> list[str]:
     return page.eval_on_selector_all(
         f"{table} .row",
@@ -158,9 +172,9 @@ def column(page: Any, table: str, index: int) -> list[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_wide_and_narrow_in_both_themes(browser: Any, name: str, tmp_path: Path) -> None:
-    text, backgrounds = PAGES[name](), set()
-    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
-        with opened(browser, text, tmp_path, width, scheme) as page:
+    backgrounds = set()
+    with opened(browser, text_of(name), tmp_path) as page:
+        for width, scheme in shown_both_ways(page):
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, scheme)
             backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             broken = "images => images.filter(i => !(i.complete && i.naturalWidth)).length"
@@ -383,9 +397,8 @@ def test_five_thousand_kernels_with_names_of_any_kind(browser: Any, tmp_path: Pa
         for number, kernel in enumerate(run.modules[0].kernels * 20)
     ][:5000]
     run = replace(run, modules=(replace(run.modules[0], kernels=tuple(kernels)),))
-    text = run_page(run)
-    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
-        with opened(browser, text, tmp_path, width, scheme) as page:
+    with opened(browser, run_page(run), tmp_path) as page:
+        for width, _ in shown_both_ways(page):
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert "and 4,000 more in tables/kernels.csv" in page.inner_text("main")
             assert page.locator("img[src=x]").count() == 0
@@ -413,10 +426,9 @@ def test_a_page_of_five_hundred_kernels_stays_small() -> None:
 def test_axe_finds_no_serious_fault(browser: Any, name: str, tmp_path: Path) -> None:
     package = pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install -e .[dev]")
     axe = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-    text = PAGES[name]()
-    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
-        with opened(browser, text, tmp_path, width, scheme, says_copied=False, bypass_csp=True) as page:
-            page.add_script_tag(content=axe)
+    with opened(browser, text_of(name), tmp_path, says_copied=False, bypass_csp=True) as page:
+        page.add_script_tag(content=axe)
+        for width, scheme in shown_both_ways(page):
             found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
             wrong = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
             assert wrong == [], (width, scheme)
