@@ -55,11 +55,8 @@ def everybody_is_gone(folder: Path) -> bool:
     ("text", "kind", "words"),
     [
         ("raise ValueError('bad config')", "exit", "exited with code 1 after .* s: ValueError: bad config"),
-        ("def f(:\n", "exit", "exited with code 1 after .*: SyntaxError: invalid syntax"),
-        ("import sys; sys.exit(3)", "exit", "exited with code 3"),
         ("import os; os.kill(os.getpid(), 11)", "signal", "was killed by SIGSEGV"),
         ("print('done')", "nothing-compiled", "the program ended well but compiled nothing"),
-        ("import no_such_thing", "exit", "No module named 'no_such_thing'"),
     ],
 )
 def test_how_a_program_ended(text: str, kind: str, words: str, tmp_path: Path) -> None:
@@ -82,7 +79,7 @@ def test_what_a_killed_program_leaves_behind_is_ended_too(tmp_path: Path) -> Non
     assert everybody_is_gone(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_being_stopped_while_the_program_runs(number: signal.Signals, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     target = write(tmp_path, FAMILY + "time.sleep(300)")
