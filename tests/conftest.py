@@ -68,7 +68,7 @@ if importlib.util.find_spec("hypothesis"):  # the GPU tests run without it
     # prints the decorator that repeats one that fails.
     always = {"deadline": None, "database": None, "print_blob": True}
     slow = (HealthCheck.too_slow,)
-    settings.register_profile("same", max_examples=60, derandomize=True, suppress_health_check=slow, **always)
+    settings.register_profile("same", max_examples=30, derandomize=True, suppress_health_check=slow, **always)
     settings.register_profile("new", max_examples=1_000, suppress_health_check=slow, **always)
     settings.load_profile("same")
 

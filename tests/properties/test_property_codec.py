@@ -28,7 +28,7 @@ READ = (*STORED, ObservedSteps, ObservedTouches, ComparedSteps, ModeReport)
 
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.__name__)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_a_record_is_read_back_as_it_was_written(kind: Any, data: st.DataObject) -> None:
     record = data.draw(drawn_records.records(kind))
@@ -38,7 +38,7 @@ def test_a_record_is_read_back_as_it_was_written(kind: Any, data: st.DataObject)
 
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.__name__)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=drawn_records.any_json)
 def test_any_json_is_decoded_or_refused_in_words(kind: Any, data: Any) -> None:
     try:
@@ -48,7 +48,7 @@ def test_any_json_is_decoded_or_refused_in_words(kind: Any, data: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.__name__)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_a_record_with_one_other_value_is_decoded_or_refused_in_words(kind: Any, data: st.DataObject) -> None:
     encoded = codec.encode(data.draw(drawn_records.records(kind)))

@@ -67,7 +67,7 @@ options = st.lists(
 items = st.one_of(scalars, options.map(lambda pairs: "{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}"))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(items, max_size=4), options, st.sampled_from(["", "&a ", "*a ", "!!python/object:os.system ", "!x "]))
 def test_a_yaml_list_is_read_or_refused_in_words(found: list[str], defaults: list[tuple[str, str]], mark: str) -> None:
     text = "".join(f"  {key}: {value}\n" for key, value in defaults)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import drawn_records
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from program_traces import BACKWARD, MAIN, MARKERS, ProgramTraceBuilder
 
@@ -175,7 +175,6 @@ def built(
     return builder
 
 
-@settings(max_examples=150)
 @given(
     st.lists(instants, min_size=1, max_size=5), actions, st.booleans(), st.sampled_from([1e-9, 1e-5, 3e-4, 1.0, 1e4])
 )
