@@ -69,7 +69,7 @@ def test_a_schema_that_there_is_not_is_refused_with_those_that_there_are() -> No
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.root.__name__)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_any_record_has_the_form_of_its_schema(document: Any, data: st.DataObject) -> None:
     record = data.draw(drawn_records.records(document.root))
@@ -80,7 +80,7 @@ def test_any_record_has_the_form_of_its_schema(document: Any, data: st.DataObjec
 
 
 @pytest.mark.parametrize("document", schemas.FILES, ids=lambda document: document.root.__name__)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_any_file_has_the_form_of_its_schema_with_its_defaults_and_without(document: Any, data: st.DataObject) -> None:
     record = data.draw(drawn_records.records(document.root))
