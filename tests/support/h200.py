@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from inline import make
+from source_data import module_of
 
 from inductor_bench.records.code import ModuleSource
 from inductor_bench.records.module import CategoryTotal, Kernel, ModuleRecord
 from inductor_bench.records.run import Run
 from inductor_bench.records.traced import Activity, Iteration, Trace
-from inductor_bench.source.module_reader import read_module
 from inductor_bench.store.codec import decode, upgrade
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
@@ -51,9 +51,8 @@ def unpack_batch(folder: Path) -> Path:
     return folder
 
 
-@cache
 def source_of(name: str) -> ModuleSource:
-    return read_module(text_of(f"{name}.py"))
+    return module_of(FOLDER / f"{name}.py")
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gzip
+import os
+import pickle
 from pathlib import Path
 
 from inductor_bench.records.code import ModuleSource
@@ -21,7 +23,17 @@ def text_of(path: Path) -> str:
 
 @functools.cache
 def module_of(path: Path) -> ModuleSource:
-    return read_module(text_of(path))
+    """Reads a recorded module, which takes up to a second, once for all processes of a session of tests."""
+    if "INDUCTOR_BENCH_TESTS" not in os.environ:  # a script's
+        return read_module(text_of(path))
+    kept = Path(os.environ["INDUCTOR_BENCH_TESTS"], f"{path.relative_to(DATA)}.pickle".replace("/", "-"))
+    if kept.exists():
+        return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
+    module = read_module(text_of(path))
+    part = kept.with_suffix(f".{os.getpid()}")
+    part.write_bytes(pickle.dumps(module))
+    part.rename(kept)
+    return module
 
 
 def gpu_sample(name: str, number: int = 0) -> ModuleSource:
