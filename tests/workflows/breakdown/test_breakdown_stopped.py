@@ -23,12 +23,9 @@ for number in range(300):
 LAST
 """
 MOMENTS = (
-    ("running", 0, ""),
     ("compiled", 0, ""),
     ("the program goes on", 0, "its graphs and kernels were not measured"),
-    ("profiling forward", 0, "when 0 of 2 graphs were measured"),
     ("profiling backward", 1, "when 1 of 2 graphs was measured"),
-    ("counting FLOPs", 2, ""),
     ("writing the kernels", 2, ""),
     ("writing the report", 2, ""),
 )
@@ -54,7 +51,7 @@ def test_what_is_known_is_shown_at_each_moment(number: int, moment: tuple[str, i
     assert [failure["kind"] for failure in record["failures"]] == ["interrupted"]
     assert missing in record["failures"][0]["message"]
     assert len(record["modules"]) >= graphs and not (done.folder / ".work").exists()
-    if number >= 2:
+    if number >= 1:
         program = record["program"]
         assert program["step_time_s"] > 0 and program["step_source"] == "optimizer"
         times = {part["label"]: part["time_s"] for part in program["parts"] if part["kind"] == "graph"}
