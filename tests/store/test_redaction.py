@@ -242,7 +242,7 @@ def test_keys_in_the_program_itself_are_in_no_file_of_a_run_and_of_what_is_made_
         *([("query", run, "select * from kernels")] if importlib.util.find_spec("duckdb") else []),
     )
     for words in commands:
-        ended = runs.run(runs.command(*words), run)
+        ended = runs.run(runs.command(*words), run, **runs.forks())
         failed = done.code if words[0] == "breakdown" else 0  # 1 if the program came to its last line
         assert ended.code == failed and "S3CRET" not in ended.printed, words
     assert spilt(tmp_path / "out") == [] and bundle.stat().st_size and list(extracted.glob("*.py"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import h200
 import pytest
 import step_runs
-from breakdown_runs import command, copy_of, factory
+from breakdown_runs import command, copy_of, factory, forks
 from breakdown_runs import run as run_command
 from documented import documented
 from printed import run_markdown, run_screen
@@ -305,7 +305,7 @@ def test_real_kernels_of_an_earlier_run_are_retuned_where_they_lie() -> None:
     run = copy_of(factory(), "retuned")
     before = RunFolder(run).load()
     words = documented("inductor-bench breakdown runs/train --autotune", {"runs/train": run})
-    done = run_command(command(*words, "--top", "1", "--no-plots"), run)
+    done = run_command(command(*words, "--top", "1", "--no-plots"), run, **forks())
     after = RunFolder(run).load()
     (row,) = [one.row for one in after.retunes]
     assert done.code == 0 and row.over and "1 kernel retuned" in done.stdout
