@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from inductor_bench.records.run import Environment
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.apply import add_verification, require_same
+from inductor_bench.workflows.modules.compile_environment import SITE
 from inductor_bench.workflows.pins import (
     PinnedRun,
     join_states,
@@ -71,9 +71,9 @@ def apply(folder: Path, *words: str | Path) -> Done:
 def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None:
     folder = RunFolder(copy_of(factory(), "applied"))
     write_winners(folder, flags="unroll")
-    places = {"runs/train": folder.path, "python": sys.executable, "train.py": program("applied_program")}
+    places = {"runs/train": folder.path, "python": interpreter(), "train.py": program("applied_program")}
     words = documented("inductor-bench apply runs/train -- python train.py", places)
-    done = run(command(*words), folder.path)
+    done = run(command(*words), folder.path, **forks())
     assert done.code == 7
     assert done.stdout == "the program's own output\n", "stdout is the program's"
     assert "ran the config" in done.stderr and "0 of" not in done.stderr
@@ -148,6 +148,7 @@ def test_a_program_that_is_ended_after_its_steps_has_said_what_it_runs(tmp_path:
     path = program("ended_program")
     path.write_text(PROGRAM.replace("sys.exit(7)", "import os; os._exit(0)"))
     environment = make_pinned_environment(set_mode(pinned, APPLY), tmp_path, os.environ, "steps")
+    assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(SITE), "a process that is no fork starts there"
     subprocess.run([interpreter(), path], env=environment, check=True, capture_output=True)
     states = join_states(read_states(tmp_path))
     assert {state.state for state in states.values()} == {PINNED} and len(states) == len(pinned.pins.all)
@@ -256,7 +257,7 @@ def test_other_versions_are_refused() -> None:
     folder = RunFolder(copy_of(factory(), "refused"))
     record = write_winners(folder, flags="unroll")
     folder.save(replace(record, environment=change(record.environment, torch="2.9.9")))
-    done = apply(folder.path, "--", sys.executable, "-c", "print('never')")
+    done = apply(folder.path, "--", interpreter(), "-c", "print('never')")
     assert done.code == 1 and done.stdout == ""
     assert "torch 2.9.9, here" in done.stderr and "may be slow here" in done.stderr
 
