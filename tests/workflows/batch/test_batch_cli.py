@@ -74,8 +74,7 @@ def test_an_impossible_request_is_refused(
 
 LIST = f"""timm:test_vit 1
 {runs.PROGRAMS / "factories.py"}:mlp
-timm:test_fails_on_purpose 1
-timm:hf-hub:far/away
+{runs.PROGRAMS / "factories.py"}:absent
 """
 
 
@@ -103,10 +102,9 @@ def test_a_batch_killed_and_continued(tmp_path: Path) -> None:
     assert first.read_bytes() == measured, "what was done is not done again"
     rows = {row["request"]["name"]: row for row in json.loads((batch / "batch.json").read_text())["models"]}
     real = ("test_vit", "factories-mlp")
-    failed = ("test_fails_on_purpose", "hf-hub-far-away")
-    assert [rows[name]["status"] for name in (*real, *failed)] == ["done"] * 2 + ["failed", "skipped"]
-    failure = rows["test_fails_on_purpose"]["failure"]
-    assert failure["stage"] == "capture" and "test_fails_on_purpose" in failure["message"]
+    assert [rows[name]["status"] for name in (*real, "factories-absent")] == ["done", "done", "failed"]
+    failure = rows["factories-absent"]["failure"]
+    assert failure["stage"] == "capture" and "has no function absent" in failure["message"]
     with (batch / "summary.csv").open() as stream:
         summary = {row["model"]: row for row in csv.DictReader(stream)}
     for name in real:

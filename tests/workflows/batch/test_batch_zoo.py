@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.batch_executors import OFFLINE
+from inductor_bench.messages.observed import RunProgram
 from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.store import codec
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.capture.programs import DownloadNeededError, Example, build_model
 
@@ -133,10 +136,12 @@ def test_a_factory_in_a_batch_fetches_nothing(tmp_path: Path, monkeypatch: pytes
     weights = f"torch.hub.load_state_dict_from_url('http://127.0.0.1:9/weights.pth', {str(tmp_path)!r})"
     (tmp_path / "fetches.py").write_text(f"import torch\ndef weights():\n    return {weights}\n")
     request = BreakdownRequest(f"{tmp_path}/fetches.py:weights", "factory", training=False, device="cpu")
-    with pytest.raises(
-        DownloadNeededError, match=r"weights\.pth has to be downloaded, and this tool downloads nothing"
-    ):
-        programs.run_program(request)
+    job = RunProgram(request, str(tmp_path / "refusal.json"))
+    (tmp_path / "job.json").write_text(json.dumps(codec.encode(job)))
+    assert programs.main([str(tmp_path / "job.json")]) == 1
+    refusal = json.loads((tmp_path / "refusal.json").read_text())
+    assert refusal["kind"] == "download", "which a batch skips"
+    assert "weights.pth has to be downloaded, and this tool downloads nothing" in refusal["message"]
 
 
 PROGRAM = """
