@@ -1,5 +1,6 @@
 """The search for faster settings, over programs whose steps are drawn."""
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -112,10 +113,47 @@ def test_a_saving_of_one_kind_of_step_counts_with_the_time_of_this_kind(kinds: S
     assert search.winner.gain.low <= true <= search.winner.gain.high
     assert search.winner.gain.share == pytest.approx(true, rel=0.15)
     assert any("33% take" in note for note in search.notes)
-    (said,) = [note for note in search.notes if note.startswith("by kind of step")]
-    by_kind = [float(one) for one in re.findall(r"([-\d.]+)% of the steps", said)]
+    (said,) = [note for note in search.notes if note.startswith("saved by kind of step")]
+    by_kind = [float(one) for one in re.findall(r": ([-\d.]+)%", said)]
     assert by_kind.pop(sorted(kinds).index(kinds[0])) == pytest.approx(30, abs=1)
     assert len(by_kind) == 2 and max(map(abs, by_kind)) < 1
+
+
+@pytest.mark.parametrize("kinds", [(6.0, 5.0, 4.0, 3.0, 2.0, 1.0), (4.0, 1.5, 3.6, 1.4, 3.2, 1.2)])
+@pytest.mark.parametrize("saving", [0.0, 0.15])
+def test_kinds_in_a_fixed_order_are_compared_with_each_other(kinds: Sequence[float], saving: float) -> None:
+    program = DrawnProgram(1, {"a": saving}, kinds=kinds, is_cyclic=True, start_s=5.0, most=400)
+    search = searched(program, [menu_row("a")])
+    assert bool(search.winner) == bool(saving)
+    assert search.winner is None or search.winner.gain.low <= saving <= search.winner.gain.high
+
+
+def test_kinds_that_do_not_repeat_are_no_kinds() -> None:
+    program = DrawnProgram(1, {"a": 0.15}, kinds=[1.0] * 5000, is_cyclic=True, scatter=0.02, start_s=5.0, most=400)
+    search = searched(program, [menu_row("a")])
+    assert search.winner is not None and search.winner.gain.low <= 0.15 <= search.winner.gain.high
+    assert not any("several kinds" in note for note in search.notes)
+
+
+def test_a_variant_whose_steps_are_of_other_kinds_is_not_compared() -> None:
+    search = searched(DrawnProgram(1, {"a": 0.4}, kinds=KINDS, is_cyclic=True, own_kinds=["a"]), [menu_row("a")])
+    assert search.winner is None and search.rows[0].state == FAILED and "round of equal work" in search.rows[0].reason
+
+
+def test_processes_of_an_earlier_version_have_no_kinds_and_are_compared_as_they_are() -> None:
+    program = DrawnProgram(1, {"a": 0.15}, kinds=KINDS, is_cyclic=True, start_s=5.0, most=400)
+    search = OptimizationSearch([menu_row("a")], program.step_s, 3600.0)
+    plans = search.plans()
+    asked = next(plans)
+    with contextlib.suppress(StopIteration):
+        while True:
+            trials = [program.run(plan) for plan in asked]
+            if len(search.trials) < 2:
+                trials = [
+                    replace(trial, variants=tuple(replace(one, kinds=()) for one in trial.variants)) for trial in trials
+                ]
+            asked = plans.send(trials)
+    assert all(one.times_s for trial in search.trials[:2] for one in trial.variants)
 
 
 def test_steps_of_several_kinds_prove_nothing_where_there_is_nothing() -> None:

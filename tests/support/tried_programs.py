@@ -29,6 +29,7 @@ from inductor_bench.records.optimization import (
 )
 from inductor_bench.records.request import BreakdownRequest, ModelRequest
 from inductor_bench.records.run import Environment, Versions
+from inductor_bench.worker.capture.variants.trial import schedule_of
 
 
 def menu_row(slug: str, *, alternates: bool = True, numbers: str = NOTHING, setting: str = "") -> MenuRow:
@@ -49,7 +50,9 @@ class DrawnProgram:
     is slower by the logarithm ``slower``. A variant compiles for ``compile_s``, and for the share ``cached`` of that if
     it was compiled ahead; ``dies_ahead`` end the processes that compile them ahead. A process takes ``seconds``. With
     ``start_s`` it takes these, its compilations, ``check_s`` for each variant and its steps; all share a cache then.
-    Steps are of ``kinds`` in any order, each that many times as long; variants save only in the first kind.
+    Steps are of ``kinds`` in any order, each that many times as long; variants save only in the first kind. With
+    ``is_cyclic`` the kinds come in this order, variants take turns as in the real schedule, and save in all kinds.
+    Variants of ``own_kinds`` have kinds of their own.
     """
 
     seed: int = 0
@@ -80,6 +83,8 @@ class DrawnProgram:
     start_s: float = 0.0
     check_s: float = 0.0
     kinds: Sequence[float] = ()
+    is_cyclic: bool = False
+    own_kinds: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -109,16 +114,18 @@ class DrawnProgram:
         places: dict[str, list[int]] = {name: [] for name in names}
         kinds: dict[str, list[int]] = {name: [] for name in names}
         together = 0.0
-        for place, name in enumerate(self._order(names, count)):
+        for place, name in enumerate(self._schedule(names, count) if self.is_cyclic else self._order(names, count)):
+            if not name:
+                continue
             share = place / (count * len(names))
             if place % self.held == 0:
                 together = self.random.gauss(0.0, self.shared)
             long = 1.5 if self.random.random() < self.outliers else 1.0
-            kind = self.random.randrange(len(self.kinds)) if self.kinds else 0
-            offset = offsets[name] if kind == 0 else 0.0
+            kind = 0 if not self.kinds else place % len(self.kinds) if self.is_cyclic else self._draw_kind()
+            offset = offsets[name] if kind == 0 or self.is_cyclic else 0.0
             noise = self.random.gauss(offset + self.drift * share, self.scatter) + together
             times[name].append(level * math.exp(noise) * long * (self.kinds[kind] if self.kinds else 1.0))
-            kinds[name].append(kind)
+            kinds[name].append(kind + 1000 * (name in self.own_kinds))
             places[name].append(place + place // self.held)
         shared, self.compiled = self.compiled, set() if plan.cold else self.compiled
         variants = tuple(self._variant(name, times[name], places[name], kinds[name]) for name in names)
@@ -169,6 +176,14 @@ class DrawnProgram:
             self.random.shuffle(turn)
             order += [name for name in turn for _ in range(self.held)]
         return order
+
+    def _draw_kind(self) -> int:
+        return self.random.randrange(len(self.kinds))
+
+    def _schedule(self, names: Sequence[str], count: int) -> list[str]:
+        """The variant of each step of the real schedule; an empty text for steps that are not timed."""
+        schedule = schedule_of(range(1, len(names)), count, runs_on_host=True)
+        return [names[step.variant] if step.is_timed else "" for step in schedule]
 
     def _variant(self, name: str, times: Sequence[float], places: Sequence[int], kinds: Sequence[int]) -> TrialVariant:
         rows = name.split("+")

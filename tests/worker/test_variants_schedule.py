@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
-from inductor_bench.messages.observed import ORIGINAL
+from inductor_bench.messages.observed import ORIGINAL, SETTLING, TriedVariants
+from inductor_bench.worker.capture.alternation import AlternatingSteps
+from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
+from inductor_bench.worker.capture.schedule import StepPlan
 from inductor_bench.worker.capture.variants.trial import (
     APART,
     WARM_STEPS,
@@ -48,11 +53,21 @@ def test_steps_before_the_timed_ones_warm_each_variant_up() -> None:
 
 
 def test_on_a_device_the_first_step_of_a_turn_does_not_count() -> None:
-    schedule = schedule_of([1], 6, runs_on_host=False)[2 * WARM_STEPS :]
-    assert schedule[:8] == [PlannedStep(0, step > 0) for step in range(4)] + [
-        PlannedStep(1, step > 0) for step in range(4)
-    ]
-    assert sum(turn.is_timed for turn in schedule if turn.variant == 1) == 6
+    schedule = schedule_of([1], 60, runs_on_host=False)[2 * WARM_STEPS :]
+    turns = [list(turn) for _, turn in itertools.groupby(schedule, lambda step: step.variant)]
+    assert all([step.is_timed for step in turn] == [False] + [True] * (len(turn) - 1) for turn in turns)
+    assert sum(turn.is_timed for turn in schedule if turn.variant == 1) == 60
+
+
+@pytest.mark.parametrize("sizes", range(2, 13))
+@pytest.mark.parametrize("runs_on_host", [True, False])
+def test_each_variant_runs_each_size_of_a_fixed_order(sizes: int, *, runs_on_host: bool) -> None:
+    met = {
+        (step.variant, place % sizes)
+        for place, step in enumerate(schedule_of([1, 2], 96, runs_on_host=runs_on_host))
+        if step.is_timed
+    }
+    assert met == set(itertools.product(range(3), range(sizes)))
 
 
 def test_without_variants_the_original_is_warmed_up_only() -> None:
@@ -65,8 +80,31 @@ def test_the_number_of_timed_steps_follows_from_their_time_within_limits(step_s:
 
 
 def test_a_call_has_the_number_of_its_shapes_whether_these_are_static_or_dynamic() -> None:
-    weight, short, long = torch.ones(2, 2), torch.ones(3, 2), torch.ones(5, 2)
-    static, dynamic = InputShapes([weight, short]), InputShapes([7, weight, short])  # 7 stands for a symbol
+    weight, short, long = torch.nn.Parameter(torch.ones(2, 2)), torch.ones(3, 2), torch.ones(5, 2)
+    static, dynamic = InputShapes("0", [weight, short]), InputShapes("0", [7, weight, short])  # 7: a symbol
     assert static.number([weight, short]) == dynamic.number([3, weight, short])
-    assert dynamic.number([5, weight, long]) == InputShapes([weight, long]).number([weight, long])
+    assert dynamic.number([5, weight, long]) == InputShapes("0", [weight, long]).number([weight, long])
     assert dynamic.number([3, weight, short]) != dynamic.number([5, weight, long])
+    assert static.number([weight, short]) != InputShapes("1", [weight, short]).number([weight, short])
+
+
+def test_a_step_that_compiles_does_not_say_how_many_steps_are_timed(tmp_path: Path) -> None:
+    class Steps(AlternatingSteps[TriedVariants]):
+        is_complete = False
+        plans: list[float] = []  # noqa: RUF012
+
+        def _forget(self) -> None: ...
+
+        def _make_plan(self, begin: int) -> StepPlan:
+            self.plans.append(self._step_s)
+            return StepPlan(begin, 1)
+
+        def _go_on(self, *_: object, **__: object) -> None: ...
+
+    steps = Steps(tmp_path, CalledGraphs(), TriedVariants(1, "", SETTLING), ".tried.json")
+    boundaries = Boundaries(lambda _: None, lambda: None, Pattern())
+    now_s = 1000.0
+    for number, (step_s, is_noisy) in enumerate([(0.0, True), (30.0, True), *[(0.01, False), (0.03, False)] * 6]):
+        now_s, steps.is_noisy = now_s + step_s, is_noisy
+        steps.cross_boundary(number, boundaries, now_s, other_profiler=False, cycle_s=None)
+    assert steps.plans == pytest.approx([0.02])

@@ -125,7 +125,9 @@ class OptimizationSearch(SearchRounds):
         except TimeIsOver:
             self.stop()
         if self._mix is not None and self.winner is not None:
-            self.notes += self._mix.describe_savings(self._measured, name_variant(self.winner.slugs))
+            purposes = (PROVE, COMBINE, *([SCREEN] if set(self.winner.slugs) <= self._alone else []))
+            proofs = [trial for trial in self._measured if trial.purpose in purposes]
+            self.notes += self._mix.describe_savings(proofs, name_variant(self.winner.slugs), self._measured)
         if self._ahead.obstacle and not any(trial.purpose == WARMING for trial in self.trials):
             said = "settings were compiled one after the other, and not ahead in several processes"
             self.notes.append(f"{said}: {self._ahead.obstacle}")

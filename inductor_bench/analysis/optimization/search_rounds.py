@@ -67,6 +67,9 @@ USUAL_S = 1200.0
 SCREENED_S, CLEAR_S, PROVEN_S = 2.5, 1.0, 6.0
 """Seconds of timed steps of each variant in one process: to rank, to prove a row that clearly saves much, to prove."""
 
+MOST_KINDS = 3
+"""The largest number of kinds of steps for each of which further steps are timed."""
+
 SHORT_STEP_S, LEAST = 0.1, 48
 """A step of up to this time is timed at least this many times in a process; a longer step half as often."""
 
@@ -239,7 +242,7 @@ class SearchRounds:
     @property
     def _least(self) -> int:
         """The least number of timed steps of each variant in a process."""
-        kinds = len(self._mix.groups) if self._mix is not None else 1
+        kinds = min(len(self._mix.groups), MOST_KINDS) if self._mix is not None else 1
         return kinds * (LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2)
 
     def _timed_s(self, usual_s: float) -> float:

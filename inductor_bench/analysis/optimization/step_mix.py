@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +23,18 @@ ALIKE = 1.05
 LEAST_STEPS, LEAST_SHARE = 6, 0.05
 """The least number and the least share of the original's steps in a group of kinds. A smaller group joins the one whose
 steps take about as long, because each round needs a step of each group."""
+
+
+REPEATS = 4
+"""The least mean number of the original's steps of a kind. If kinds are not repeated, single steps are compared."""
+
+LEAST_ALIKE = 0.8
+"""The least share of the original's time in groups of kinds that a variant, or all variants of a process, have."""
+
+OTHER_KINDS = (
+    "its steps are of other kinds (graphs or sizes) than the original's, so they cannot be compared; let a step be a "
+    "round of equal work, and mark its end with inductor_bench.step()"
+)
 
 
 class KindOfStep(NamedTuple):
@@ -52,68 +64,108 @@ class StepMix:
         counts = [len(one.times_s) for one in self.groups]
         return tuple(count / sum(counts) for count in counts)
 
+    @property
+    def parts_s(self) -> tuple[float, ...]:
+        """The seconds of the original's mean step that belong to each group."""
+        return tuple(share * one.typical_s for share, one in zip(self.shares, self.groups, strict=True))
+
     def describe(self) -> str:
         """Says what a time of the search means, in a sentence without its end."""
         parts = [
             f"{units.whole_percent(share)} take {units.seconds(one.typical_s)}"
             for share, one in zip(self.shares, self.groups, strict=True)
         ]
-        return f"the steps are of several kinds ({', '.join(parts)}); a step's time is that of their mean"
+        return f"the steps are of several kinds ({', '.join(parts)}); a step's time is the mean over all of them"
 
-    def even_out(self, trial: Trial) -> Trial:
-        """Returns the process with rounds in place of its steps. A round's time is that of the mean step."""
-        groups = self._find_groups(trial)
-        return replace(trial, variants=tuple(self._make_rounds(one, groups) for one in trial.variants))
+    def describe_savings(self, trials: Sequence[Trial], slug: str, noise: Sequence[Trial]) -> Iterator[str]:
+        """Says what a variant saves in steps of each kind, each with its 99.9% interval.
 
-    def describe_savings(self, trials: Sequence[Trial], slug: str) -> Iterator[str]:
-        """Says what a variant saves in steps of each kind, each with its 99.9% interval."""
+        ``trials`` and ``noise`` are as in :func:`judge_variant`, with all of their steps.
+        """
         parts = []
         for number, one in enumerate(self.groups):
-            gain = judge_variant([self._keep_group(trial, number) for trial in trials], slug)
+            own, all_ = (
+                [self._keep_group(trial, number) for trial in some if _has_kinds(trial)] for some in (trials, noise)
+            )
+            gain = judge_variant(own, slug, noise=all_)
             if gain is not None and gain.processes > 1:
                 share, low, high = (units.percent(round(one, 3) + 0.0) for one in (gain.share, gain.low, gain.high))
-                parts.append(f"{share} of the steps of {units.seconds(one.typical_s)} ({low} to {high})")
+                parts.append(f"steps of {units.seconds(one.typical_s)}: {share} ({low} to {high})")
         if parts:
-            yield f"by kind of step the result saves {', '.join(parts)}"
+            yield f"saved by kind of step: {', '.join(parts)}"
+
+    def even_out(self, trial: Trial) -> Trial:
+        """Returns the process with rounds in place of its steps. A round's time is that of a mean step.
+
+        In a process in which variants take turns, only kinds count that the original had, too. A variant whose steps
+        are mostly of other kinds cannot be compared, and has failed. A process whose kinds are unknown stays as it is.
+        """
+        if not _has_kinds(trial):
+            return trial
+        groups = self._find_groups(trial)
+        steps = {one.slug: self._sort_steps(one, groups) for one in trial.variants if one.times_s}
+        alike = {slug for slug, some in steps.items() if self._compute_share(some) >= LEAST_ALIKE}
+        common = set.intersection(*(set(steps[slug]) for slug in alike)) if alike else set()
+        if sum(self.parts_s[group] for group in common) < LEAST_ALIKE * sum(self.parts_s):
+            common = set(steps.get(ORIGINAL, ()))
+            alike &= {ORIGINAL}
+        return replace(trial, variants=tuple(self._make_rounds(one, steps, alike, common) for one in trial.variants))
+
+    def _find_groups(self, trial: Trial) -> dict[int, int]:
+        """Returns the group of each kind that counts in a process: by the original's times if the mix has it not."""
+        known = {kind: number for number, one in enumerate(self.groups) for kind in one.kinds}
+        original = trial.variant(ORIGINAL)
+        times_s = _sort_by_kind(original) if original is not None else {}
+        for kind in times_s.keys() - known.keys():
+            distances = [abs(math.log(statistics.median(times_s[kind]) / one.typical_s)) for one in self.groups]
+            known[kind] = distances.index(min(distances))
+        return {kind: group for kind, group in known.items() if not trial.alternates or kind in times_s}
+
+    def _sort_steps(self, variant: TrialVariant, groups: Mapping[int, int]) -> dict[int, list[TimedPlace]]:
+        """Returns the steps of each group. Steps of kinds that do not count are left out."""
+        found: defaultdict[int, list[TimedPlace]] = defaultdict(list)
+        for kind, one in _list_steps(variant):
+            if kind in groups:
+                found[groups[kind]].append(one)
+        return found
+
+    def _compute_share(self, steps: Mapping[int, Sequence[TimedPlace]]) -> float:
+        """Returns the share of the original's time that belongs to these groups."""
+        return math.fsum(self.parts_s[group] for group in steps) / math.fsum(self.parts_s)
+
+    def _make_rounds(
+        self,
+        variant: TrialVariant,
+        steps: Mapping[str, Mapping[int, Sequence[TimedPlace]]],
+        alike: Collection[str],
+        common: Collection[int],
+    ) -> TrialVariant:
+        """Divides a variant's steps, in their order, into as many rounds as it has steps of its rarest group.
+
+        The groups that some variant of the process has not keep their share of the time.
+        """
+        if not variant.times_s:
+            return variant
+        if variant.slug not in alike:
+            return replace(variant, times_s=(), places=(), kinds=(), failure=variant.failure or OTHER_KINDS)
+        own = {group: steps[variant.slug][group] for group in sorted(common)}
+        rounds = min(map(len, own.values()))
+        scale = math.fsum(self.parts_s) / math.fsum(self.parts_s[group] for group in own)
+        times_s, places = [], []
+        for count in range(rounds):
+            parts = {group: _take_part(some, count, rounds) for group, some in own.items()}
+            times_s.append(scale * math.fsum(self.shares[group] * part.time_s for group, part in parts.items()))
+            places.append(2 * round(statistics.fmean(part.place for part in parts.values())))  # each is a turn
+        return replace(variant, times_s=tuple(times_s), places=tuple(places), kinds=())
 
     def _keep_group(self, trial: Trial, number: int) -> Trial:
+        """Returns the process with the steps of one group."""
         groups, variants = self._find_groups(trial), []
         for one in trial.variants:
-            kept = [step for kind, step in _list_steps(one) if groups[kind] == number]
+            kept = self._sort_steps(one, groups).get(number, [])
             times_s, places = tuple(step.time_s for step in kept), tuple(round(step.place) for step in kept)
             variants.append(replace(one, times_s=times_s, places=places, kinds=()))
         return replace(trial, variants=tuple(variants))
-
-    def _find_groups(self, trial: Trial) -> dict[int, int]:
-        """Returns the group of each kind. A kind that the first process had not belongs to the nearest group."""
-        known = {kind: number for number, one in enumerate(self.groups) for kind in one.kinds}
-        for variant in trial.variants:
-            for kind, times_s in _sort_by_kind(variant).items():
-                if kind not in known:
-                    distances = [abs(math.log(statistics.median(times_s) / one.typical_s)) for one in self.groups]
-                    known[kind] = distances.index(min(distances))
-        return known
-
-    def _make_rounds(self, variant: TrialVariant, groups: Mapping[int, int]) -> TrialVariant:
-        """Divides a variant's steps, in their order, into as many rounds as it has steps of its rarest group.
-
-        A group without a step in this process keeps its share of the time.
-        """
-        if not variant.kinds:
-            return variant
-        steps: list[list[TimedPlace]] = [[] for _ in self.groups]
-        for kind, one in _list_steps(variant):
-            steps[groups[kind]].append(one)
-        usual_s = [share * one.typical_s for share, one in zip(self.shares, self.groups, strict=True)]
-        present = [number for number, some in enumerate(steps) if some]
-        rounds = min((len(steps[number]) for number in present), default=0)
-        scale = math.fsum(usual_s) / math.fsum(usual_s[number] for number in present) if present else 1.0
-        times_s, places = [], []
-        for count in range(rounds):
-            parts = {number: _take_part(steps[number], count, rounds) for number in present}
-            times_s.append(scale * math.fsum(self.shares[number] * part.time_s for number, part in parts.items()))
-            places.append(2 * round(statistics.fmean(part.place for part in parts.values())))  # each is a turn
-        return replace(variant, times_s=tuple(times_s), places=tuple(places), kinds=())
 
 
 class TimedPlace(NamedTuple):
@@ -121,6 +173,10 @@ class TimedPlace(NamedTuple):
 
     place: float
     time_s: float
+
+
+def _has_kinds(trial: Trial) -> bool:
+    return all(one.kinds for one in trial.variants if one.times_s)
 
 
 def _list_steps(variant: TrialVariant) -> Iterator[tuple[int, TimedPlace]]:
@@ -147,7 +203,7 @@ def find_mix(trials: Iterable[Trial]) -> StepMix | None:
     """The kinds of steps of the original in the first of these processes that has several; ``None`` without any."""
     for trial in trials:
         original = trial.variant(ORIGINAL)
-        if original is None or len(original.kinds) < 2:
+        if original is None or len(original.kinds) < 2 or REPEATS * len(set(original.kinds)) > len(original.kinds):
             continue
         found = _sort_by_kind(original)
         groups = _join(KindOfStep((kind,), tuple(times_s)) for kind, times_s in found.items())

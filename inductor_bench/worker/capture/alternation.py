@@ -24,6 +24,9 @@ from .step_recording import StepClock
 RECENT_STEPS = 8
 """The number of steps whose mean says how many are timed."""
 
+DIFFER = 1.5
+"""Ratio of the longest to the shortest recent step from which all of them are waited for."""
+
 Found = TypeVar("Found", ComparedSteps, TriedVariants)
 
 
@@ -53,6 +56,13 @@ class AlternatingSteps(ABC, Generic[Found]):
     def _step_s(self) -> float:
         """The mean of the last steps, which may be of several kinds."""
         return statistics.fmean(self._steps_s)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether enough steps without compilation are known: two, and more if these differ much."""
+        steps_s = self._steps_s
+        enough = len(steps_s) == RECENT_STEPS or (len(steps_s) > 1 and max(steps_s) < DIFFER * min(steps_s))
+        return self._quiet >= QUIET_STEPS and enough
 
     @property
     @abstractmethod
@@ -122,7 +132,8 @@ class AlternatingSteps(ABC, Generic[Found]):
         self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
         if noisy:
             self._steps_s.clear()
-        self._steps_s.append(arrived_s - self._last_s)
+        elif self._last_s:
+            self._steps_s.append(arrived_s - self._last_s)
         self._last_s = arrived_s
         if self._plan is None:
             self._settle(number, noisy)
@@ -138,7 +149,7 @@ class AlternatingSteps(ABC, Generic[Found]):
         if self.is_complete:
             return
         plan = self._coordinator.read()
-        if plan.begin is None and self._coordinator.decides and self._quiet >= QUIET_STEPS:
+        if plan.begin is None and self._coordinator.decides and self._is_quiet:
             self._coordinator.decide(self._make_plan(number + self._coordinator.lead))
             plan = self._coordinator.read()
         if plan.begin is not None and plan.end is not None:

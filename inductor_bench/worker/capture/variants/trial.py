@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -73,6 +74,9 @@ def order_of(turn: int, variants: Sequence[int]) -> list[int]:
 def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) -> list[PlannedStep]:
     """Returns all steps after the comparison of what the variants compute.
 
+    The length of turns varies, so that a program whose steps are of several kinds, in a fixed order, runs each variant
+    in each kind.
+
     Args:
         variants: their numbers, without the original.
         samples: the number of timed steps of each.
@@ -80,9 +84,13 @@ def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) ->
     """
     held, lead = (2, 0) if runs_on_host else (4, 1)
     turns = [PlannedStep(number, False) for number in (ORIGINAL, *variants) for _ in range(WARM_STEPS)]
-    for count in range(math.ceil(samples / (held - lead))):
+    lengths = random.Random(0)  # all ranks make the same schedule
+    count, left = 0, samples
+    while left > 0:
+        timed = min(left, held - lead + lengths.randrange(2))
         for number in order_of(count, variants):
-            turns += [PlannedStep(number, step >= lead) for step in range(held)]
+            turns += [PlannedStep(number, step >= lead) for step in range(lead + timed)]
+        count, left = count + 1, left - timed
     return turns
 
 

@@ -39,7 +39,7 @@ KINDS = 1 << 32
 """The number of different kinds of steps that can be told apart."""
 
 REMEMBERED_SHAPES = 4096
-"""The largest number of shapes of one graph whose numbers are kept."""
+"""The largest number of shapes of one graph that have numbers of their own."""
 
 
 def _undo_nothing() -> None:
@@ -50,22 +50,31 @@ class InputShapes:
     """Numbers the shapes of a graph's inputs. A graph with dynamic shapes gets their sizes as inputs.
 
     Args:
+        frame: tells the function that is compiled from others.
         inputs: the inputs with which it is compiled.
     """
 
-    def __init__(self, inputs: Sequence[Any] = ()) -> None:
-        self._sizes = tuple(place for place, one in enumerate(inputs) if not hasattr(one, "shape"))
+    def __init__(self, frame: str = "", inputs: Sequence[Any] = ()) -> None:
+        import torch
+
+        self._sizes = tuple(place for place, one in enumerate(inputs) if not isinstance(one, torch.Tensor))
+        self._tensors = [
+            place
+            for place, one in enumerate(inputs)
+            if isinstance(one, torch.Tensor) and not isinstance(one, torch.nn.Parameter)
+        ]
+        self._graph = f"{frame} {torch.is_grad_enabled()}"
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def number(self, arguments: Sequence[Any]) -> int:
-        """Returns a number for the shapes of a call, the same one in each process. Runs at each call."""
+        """Returns a number for the graph and the shapes of a call, the same one in each process. Runs at each call."""
         sizes = tuple([arguments[place] for place in self._sizes]) if self._sizes else ()
         known = self._numbers.get(sizes)
         if known is None:
-            shapes = [tuple(one.shape) for one in arguments if hasattr(one, "shape")]
-            known = zlib.crc32(repr(shapes).encode())
-            if len(self._numbers) < REMEMBERED_SHAPES:
-                self._numbers[sizes] = known
+            if len(self._numbers) >= REMEMBERED_SHAPES:
+                return 0
+            shapes = [tuple(arguments[place].shape) for place in self._tensors]
+            known = self._numbers[sizes] = zlib.crc32(f"{self._graph} {shapes}".encode())
         return known
 
 
@@ -83,7 +92,7 @@ class VariantGraph:
     calls_collectives: bool = False
     coarsest_eps: float = 0.0  # the distance of 1 to the next number in the coarsest type inside; 0 if unknown
     is_eager: bool = False  # whether the original is not compiled
-    shapes: InputShapes = field(default_factory=InputShapes)
+    shapes: InputShapes = field(default_factory=InputShapes)  # of its inputs
     state: tuple[Any, ...] = ()  # tensors that the graph has beside its inputs
     is_checked: bool = False
 
@@ -277,13 +286,14 @@ class Turns:
         if self.is_over:
             return original(backend, module, inputs, **keywords)
         name, what = upstream.name_compilation(inputs)
+        frame = what.partition(" ")[0]
         if self.settings[1:]:
             self._prepare()
         if not self.request.alternates and not self.request.checks:
             made = self._compile_held(original, backend, module, inputs, **keywords)
             number = self._numbers.setdefault(what, len(self._numbers))
             self.watches = True
-            shapes = InputShapes(inputs)
+            shapes = InputShapes(frame, inputs)
             return self._dispatcher(VariantGraph(number, name, made, [made] * len(self.settings), shapes=shapes))
         wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
@@ -304,7 +314,7 @@ class Turns:
             uses_cuda_graphs=bool(options.get("triton.cudagraphs", upstream.option("triton.cudagraphs"))),
             calls_collectives=collectives,
             coarsest_eps=eps,
-            shapes=InputShapes(inputs),
+            shapes=InputShapes(frame, inputs),
         )
         self._graphs.append(graph)
         for settings in wanted:
