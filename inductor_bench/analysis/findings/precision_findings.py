@@ -113,10 +113,10 @@ def _list_float32_rows(evidence: RunEvidence) -> Rows:
 
 
 def list_processor_rows(evidence: RunEvidence) -> Rows:
-    """Returns the products that were clearly faster in bfloat16, if all that the setting changes was faster, too."""
+    """Returns the products, if they were faster in bfloat16, and all that the setting changes was clearly faster."""
     timed = [row for row in _list_float32_rows(evidence) if row.kernel.bfloat16_ratio is not None]
     saved_s = sum(map(_save_in_bfloat16, [*timed, *_list_float32_attention(evidence)]))
-    if evidence.whole.part(saved_s) < LEAST_SHARE:
+    if sum(map(_save_in_bfloat16, timed)) <= 0 or evidence.whole.part(saved_s) < LEAST_SHARE:
         return []
     return timed if saved_s >= CLEARLY * sum_times([*timed, *_list_float32_attention(evidence)]) else []
 
@@ -144,20 +144,23 @@ def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
     whole, slow, attention = evidence.whole, list_processor_rows(evidence), _list_float32_attention(evidence)
     if not slow:
         return
-    of_products_s, of_all_s = (sum(map(_save_in_bfloat16, rows)) for rows in (slow, [*slow, *attention]))
+    of_products_s, of_attention_s = (sum(map(_save_in_bfloat16, rows)) for rows in (slow, attention))
     ratio = 1 - of_products_s / sum_times(slow)
     text = (
         f"matrix products in float32 take {whole.format(sum_times(slow))}{name_origins(slow)}, and products of their "
         f"shapes took {ratio:.2f} times as long in bfloat16 on this processor (timed by themselves): "
         "torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, about "
-        f"{whole.format(of_all_s)} less; factors then have 7 bits of mantissa instead of 23, so results change"
+        f"{whole.format(of_products_s + of_attention_s)} less; factors then have 7 bits of mantissa instead of 23, so "
+        "results change"
     )
-    lost_s = of_products_s - of_all_s
-    if lost_s > 0:
-        text += f". Fused attention is then in bfloat16, too, and takes {whole.format(lost_s)} longer, which is counted"
+    if of_attention_s:
+        less = f"{whole.format(abs(of_attention_s))} {'less' if of_attention_s > 0 else 'longer'}"
+        text += f". Fused attention is then in bfloat16, too, and takes {less}, which is counted"
     changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)
-    net = of_all_s / of_products_s
-    yield make_finding("full-float32", text, slow, saves_s=lambda row: net * _save_in_bfloat16(row), changes=changes)
+    rows, net = slow, 1 + min(of_attention_s, 0.0) / of_products_s
+    if of_attention_s > 0:
+        rows = [*slow, *(row for row in attention if row.kernel.bfloat16_ratio is not None)]
+    yield make_finding("full-float32", text, rows, saves_s=lambda row: net * _save_in_bfloat16(row), changes=changes)
 
 
 def _find_beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
