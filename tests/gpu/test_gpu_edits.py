@@ -41,23 +41,23 @@ torch.cuda.synchronize()
 print("hits", torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"])
 """
 
-STORE = re.compile(r"^( *tl\.store\(.+, )(\w+)(, [^\n]+\)\n)", re.MULTILINE)
+STORE = re.compile(r"^(( *)tl\.store\(.+, )(\w+)(, [^\n]+\)\n)", re.MULTILINE)
 """A line that stores a value."""
 
 
 def slower(source: str) -> str:
-    """Stores each result many times: the same outputs, bit by bit. The compiler leaves a part of that out."""
-    return STORE.sub(lambda found: found[0] * 24, source)
+    """Stores each result many times: the same outputs, bit by bit. Without barriers the compiler would store once."""
+    return STORE.sub(r"\g<0>\2tl.debug_barrier()\n" * 24, source)
 
 
 def wrong(source: str) -> str:
     """Doubles what is stored."""
-    return STORE.sub(r"\1\2 * 2\3", source)
+    return STORE.sub(r"\1\3 * 2\4", source)
 
 
 def broken(source: str) -> str:
     """Stores what there is not."""
-    return STORE.sub(r"\1absent\3", source)
+    return STORE.sub(r"\1absent\4", source)
 
 
 @pytest.fixture(scope="module")
