@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -48,6 +49,14 @@ class ProgramSetting:
     def changes_compilation(self) -> bool:
         """Whether it may change what is compiled: a loader and the flags of an eager optimizer do not."""
         return self.kind != LOADER and (self.kind != OPTIMIZER or self.setting == COMPILED)
+
+
+def parse_value(text: str) -> object:
+    """The value that a text of Python has; the text itself if it is no literal."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 GROUPS = (
@@ -325,6 +334,7 @@ class Optimization:
     before_s: float = 0.0  # seconds of the breakdown that it began with; 0 if there was one already
     allowed: tuple[str, ...] = ()  # groups that were allowed
     denied: tuple[str, ...] = ()  # groups that were denied
+    devices: tuple[str, ...] = ()  # the GPUs that the user named; empty for all
     max_memory_bytes: int | None = None  # the memory that a variant may take
     rows: tuple[MenuRow, ...] = ()  # the menu
     trials: tuple[Trial, ...] = ()  # the processes, without the times of single steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import os
 import shlex
@@ -48,6 +47,7 @@ from ..records.optimization import (
     MenuRow,
     Optimization,
     OptimizedProgram,
+    parse_value,
 )
 from ..records.request import OptimizeRequest
 from ..records.request_fields import list_option_words
@@ -442,14 +442,15 @@ def list_next_commands(found: Optimization, folder: Path | None) -> Iterator[tup
 def _list_asked_words(found: Optimization) -> Iterator[str]:
     """The options with which the user chose what is tried, as words of a command."""
     own = [row.settings[0] for row in found.rows if row.group == OWN]
-    is_only = {*found.allowed, *found.denied} == {*GROUPS}
+    is_only = bool(found.allowed) and {*found.denied} == {*GROUPS} - {*found.allowed}
     asked = OptimizeRequest(
         allowed=() if is_only else found.allowed,
         denied=() if is_only else found.denied,
         only=found.allowed if is_only else (),
         max_memory_bytes=found.max_memory_bytes,
-        inductor=tuple(f"inductor.{one.setting}={ast.literal_eval(one.value)}" for one in own if one.kind == INDUCTOR),
-        variables=tuple((one.setting, str(ast.literal_eval(one.value))) for one in own if one.kind == ENVIRONMENT),
+        inductor=tuple(f"inductor.{one.setting}={parse_value(one.value)}" for one in own if one.kind == INDUCTOR),
+        variables=tuple((one.setting, str(parse_value(one.value))) for one in own if one.kind == ENVIRONMENT),
+        devices=found.devices,
     )
     return map(shlex.quote, list_option_words(asked))
 

@@ -118,8 +118,8 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     place.make()
     with hold_lock(place.path, find_tool_mark()) as lock:
         end_marked(lock.left)
-        request = replace(request, program=program, devices=spread_over(request, run, folder, progress))
-        searching = _Searching(request, own, run, place, redaction, progress, before_s)
+        gpus = spread_over(request, run, folder, progress)
+        searching = _Searching(replace(request, program=program), own, run, place, gpus, redaction, progress, before_s)
         try:
             measured = searching.search()
         except KeyboardInterrupt as stop:
@@ -311,13 +311,14 @@ class _Searching:
         own: tuple[ProgramSetting, ...],
         run: Run,
         folder: OptimizationFolder,
+        gpus: tuple[str, ...],
         redaction: Redaction,
         progress: Progress,
         before_s: float,
     ) -> None:
         program = request.program
         self._request, self._own, self._run, self._folder = request, own, run, folder
-        self._redaction, self._progress, self._before_s = redaction, progress, before_s
+        self._gpus, self._redaction, self._progress, self._before_s = gpus, redaction, progress, before_s
         self._python = find_python(program)
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self._found: Optimization | None = None
@@ -340,8 +341,8 @@ class _Searching:
             self._found.searched_s or self._request.budget_s,
             self._found.before_s,
             self._request.max_memory_bytes,
-            len(self._request.devices),
-            CompileAhead.of(self._run, count_cores_of_this_process(), len(self._request.devices)),
+            len(self._gpus),
+            CompileAhead.of(self._run, count_cores_of_this_process(), len(self._gpus)),
             self._request.budget_s,
         )
         self._save()
@@ -361,9 +362,9 @@ class _Searching:
             self._redaction,
             self._progress,
             max(LEAST_STALLED_S, min(STALLED_S, STALLED_SHARE * self._request.budget_s)),
-            len(self._request.devices),
+            len(self._gpus),
         )
-        rounds = TrialRounds(trials, self._request.devices, self._progress)
+        rounds = TrialRounds(trials, self._gpus, self._progress)
         plans, ended = search.plans(), None
         while True:
             try:
@@ -422,7 +423,7 @@ class _Searching:
             rows = tuple(map(reset_row, earlier.rows))
             searched_s, budget_s = find_limit(earlier), self._request.budget_s
             more = replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=budget_s)
-            return replace(more, searched_s=searched_s)
+            return replace(more, searched_s=searched_s, devices=self._request.devices)
         self._progress.stage("looking at the machine")
         environment, options = read_machine(self._python, self._folder.work, self._environment)
         facts, pins = StepFacts(self._run), self._write_pins()
@@ -443,6 +444,7 @@ class _Searching:
             before_s=self._before_s,
             allowed=self._request.allowed,
             denied=self._request.denied,
+            devices=self._request.devices,
             max_memory_bytes=self._request.max_memory_bytes,
             rows=rows,
         )

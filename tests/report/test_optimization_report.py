@@ -140,19 +140,24 @@ def test_the_next_command_has_what_the_user_asked_for(tmp_path: Path) -> None:
     found = replace(open_search(UNDECIDED, None), allowed=("tf32",), denied=("layout", "padding"))
     own = (
         ProgramSetting(INDUCTOR, "max_autotune", "True"),
+        ProgramSetting(INDUCTOR, "least", "inf"),
         ProgramSetting(ENVIRONMENT, "MODE", repr("a b")),
     )
     rows = tuple(replace(menu_row(f"own-{number}"), group=OWN, settings=(one,)) for number, one in enumerate(own))
-    found = replace(found, rows=(*found.rows, *rows), max_memory_bytes=70 * 10**9)
+    found = replace(found, rows=(*found.rows, *rows), max_memory_bytes=70 * 10**9, devices=("1", "2"))
     again = "inductor-bench optimize "
     texts = [text for text, _ in list_next_commands(found, tmp_path / "run" / "optimized") if text.startswith(again)]
     assert len(texts) == 2
     for text in texts:
         assert " --allow tf32 --deny layout,padding --max-memory " in text
-        assert " --option inductor.max_autotune=True --env 'MODE=a b' --budget " in text
+        options = "--option inductor.max_autotune=True --option inductor.least=inf"
+        assert f" {options} --env 'MODE=a b' --devices 1,2 --budget " in text
     only = replace(found, allowed=("bf16",), denied=tuple(group for group in GROUPS if group != "bf16"))
     (first, *_) = (text for text, _ in list_next_commands(only, tmp_path / "run" / "optimized"))
     assert " --only bf16 " in first and "--deny" not in first
+    none = replace(found, allowed=(), denied=GROUPS)
+    (first, *_) = (text for text, _ in list_next_commands(none, tmp_path / "run" / "optimized"))
+    assert f" --deny {','.join(GROUPS)} " in first and "--only" not in first
 
 
 def test_a_busy_machine_is_said_first(tmp_path: Path) -> None:

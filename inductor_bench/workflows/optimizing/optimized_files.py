@@ -35,6 +35,7 @@ from ...records.optimization import (
     TORCH,
     Optimization,
     ProgramSetting,
+    parse_value,
 )
 from ...source.standalone_header import make_plain_line, write_docstring
 from ...source.user_program import (
@@ -53,7 +54,7 @@ from ...store.files import read_text, remove_file, write_json, write_text
 from ...store.folder import OptimizationFolder
 from ..modules.compile_environment import SITE
 from ..pins import make_users_environment
-from .tried_program import REQUEST, list_switches, list_variables, parse_value, read_trial_results
+from .tried_program import REQUEST, list_switches, list_variables, read_trial_results
 
 TORCH_OPTIMIZERS = "torch.optim."
 """What the paths of torch's own optimizers begin with."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
 import statistics
 import time
@@ -47,6 +46,7 @@ from ...records.optimization import (
     Trial,
     TrialVariant,
     VariantCheck,
+    parse_value,
 )
 from ...records.request import BreakdownRequest
 from ...records.request_fields import COMPILED_HERE
@@ -278,14 +278,6 @@ def list_variables(candidates: Sequence[TrialCandidate]) -> dict[str, str]:
     """The environment variables that variants set."""
     settings = (setting for one in candidates for setting in one.settings if setting.kind in (ENVIRONMENT, PINS))
     return {setting.setting: str(parse_value(setting.value)) for setting in settings}
-
-
-def parse_value(text: str) -> object:
-    """The value that a text of Python has; the text itself if it is no literal."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def list_switches(candidate: TrialCandidate) -> tuple[VariantSwitch, ...]:

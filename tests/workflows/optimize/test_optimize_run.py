@@ -419,7 +419,7 @@ def test_trials_are_spread_over_all_gpus(run: Path, program: DrawnProgram, monke
 def test_named_gpus_are_used(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     found = run_optimize(request(run, devices=("1", "2")), Silent()).found
-    assert {trial.gpu for trial in found.trials} == {"1", "2"}
+    assert {trial.gpu for trial in found.trials} == {"1", "2"} and found.devices == ("1", "2")
     with pytest.raises(UsageError, match="names a device twice"):
         run_optimize(request(run, devices=("1", "1")), Silent())
     with pytest.raises(UsageError, match="there is no GPU 7"):

@@ -43,6 +43,7 @@ from inductor_bench.records.optimization import (
     StepDigest,
     Trial,
     TrialVariant,
+    parse_value,
 )
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.request_fields import COMMAND
@@ -58,7 +59,6 @@ from inductor_bench.workflows.optimizing.tried_program import (
     find_culprit,
     find_gpu_error,
     list_variables,
-    parse_value,
     read_trial,
     request_of,
 )
