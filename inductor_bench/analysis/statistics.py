@@ -297,7 +297,7 @@ LEAST_CHANGE = 0.05
 """Least difference of two levels, as a share of the first one's median."""
 
 ROUNDING = 1e-9
-"""Relative error of a sum of distances."""
+"""Largest error of a sum of distances, as a share of the sum of the distances of all steps to their median."""
 
 CHANCE = 0.001
 """A change of level counts if chance explains it with at most this probability."""
@@ -372,7 +372,7 @@ def find_change(times: Sequence[float]) -> int | None:
         return None
     before, after = _compute_errors_of_prefixes(times), _compute_errors_of_prefixes(times[::-1])
     errors = {at: before[at] + after[count - at] for at in range(LEAST_STEPS, count - LEAST_STEPS + 1)}
-    least = (1 + ROUNDING) * min(errors.values())
+    least = min(errors.values()) + ROUNDING * before[count]
     place = min((at for at, error in errors.items() if error <= least), key=lambda at: _compute_step_error(times, at))
     first, second = statistics.median(times[:place]), statistics.median(times[place:])
     if abs(second - first) < LEAST_CHANGE * first or _compute_step_error(times, place) >= _compute_line_error(times):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 
@@ -50,6 +51,13 @@ def test_two_changes_leave_the_level_of_the_place() -> None:
 )
 def test_what_is_no_change_of_level(times: list[float]) -> None:
     assert find_change(times) is None
+
+
+def test_the_change_between_exactly_equal_times_is_found() -> None:
+    """The sums of the distances are 0 then, or with their rounding errors a little less."""
+    for low, high in itertools.product((0.1, 0.3, 0.7), (1.1, 1.3, 2.9)):
+        for first in range(5, 26):
+            assert find_change([low] * first + [high] * (30 - first)) in (first, None)
 
 
 def test_noise_hardly_ever_looks_like_a_change() -> None:
