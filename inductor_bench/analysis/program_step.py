@@ -15,7 +15,16 @@ from .. import units
 from ..devices.table import find_device
 from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
-from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
+from ..records.evidence import (
+    BOUNDARY,
+    GRAPH_CALL,
+    CallPlace,
+    EagerSteps,
+    Evidence,
+    ModuleEvidence,
+    ObservedSteps,
+    StepEvidence,
+)
 from ..records.module import Outputs
 from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
@@ -33,7 +42,7 @@ from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, find_level
-from .step_costs import find_pace_setter, list_kinds, take_different_times
+from .step_costs import compute_time_as_profiled, find_pace_setter, list_kinds, take_different_times
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
@@ -177,7 +186,7 @@ def describe_process(
 ) -> DescribedProcess:
     """The step of a process, with a ledger if its profile can be read."""
     seen = observed.steps
-    level = find_level(seen.step_times_s, seen.steps_before_profile) if seen.step_times_s else Level(0, 0, 0.0)
+    level = _find_level(seen)
     steps = RankSteps(
         *(seen.rank, seen.pid, seen.device, seen.step_times_s, level.time_s),
         level=(level.begin, level.end),
@@ -193,6 +202,14 @@ def describe_process(
         return _add_ledger(steps, observed, observed.trace, evidence, files, in_brief=in_brief)
     except InductorBenchError as error:
         return DescribedProcess(steps, observed, (_say_unusable(error.message),))
+
+
+def _find_level(seen: ObservedSteps) -> Level:
+    """The steps that count, and their time. Steps of several kinds all count: their order changes the level, too."""
+    times = seen.step_times_s
+    if times and take_different_times(seen.step_kinds):
+        return Level(0, len(times), statistics.fmean(times))
+    return find_level(times, seen.steps_before_profile) if times else Level(0, 0, 0.0)
 
 
 def _say_unusable(reason: str) -> str:
@@ -313,11 +330,12 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
 
 
 def _find_step_time(steps: RankSteps, found: ProgramWorks, observed: StepEvidence) -> RankSteps:
-    """The steps with their time beside the profile. Of several kinds it is the mean, because the profile averages."""
-    steps = (_leave_settling_out if steps.step_time_s else _use_profiled_times)(steps, found)
+    """The steps with their time beside the profile. Of several kinds it is that of the steps that were profiled."""
+    if not steps.step_times_s:
+        return _use_profiled_times(steps, found)
     if not take_different_times(observed.steps.step_kinds):
-        return steps
-    return replace(steps, step_time_s=statistics.fmean(steps.step_times_s[slice(*steps.level)]))
+        return _leave_settling_out(steps, found)
+    return replace(steps, step_time_s=compute_time_as_profiled(observed.steps.step_kinds) or steps.step_time_s)
 
 
 def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:

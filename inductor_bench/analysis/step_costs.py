@@ -286,11 +286,13 @@ def compute_eager_ratio(program: Program) -> float | None:
 
     It is exactly 1 if the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
     of the middle half of the compiled steps, or if the two differences have different signs. The steps were timed in
-    different runs, and a few slow steps change a mean, so neither can be called faster.
+    different runs, and a few slow steps change a mean, so neither can be called faster. Of several kinds of compiled
+    steps the mean is that of all timed steps, because an eager step is the mean of all, too.
     """
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
-    ratio = program.eager_step_time_s / program.step_time_s
+    whole_s = statistics.fmean(program.step_times_s) if take_different_times(program.step_kinds) else 0.0
+    ratio = program.eager_step_time_s / (whole_s or program.step_time_s)
     medians = compute_median_steps(program)
     ratios = [ratio, medians[1] / medians[0]] if medians else [ratio]
     least = max(EQUAL_STEPS, compute_step_spread(program))
@@ -386,6 +388,15 @@ def take_different_times(kinds: Sequence[OtherSteps] | Sequence[StepKind]) -> bo
     """Whether there are several kinds of steps, which take different times."""
     times = [kind.time_s for kind in kinds if not kind.pooled]
     return len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
+
+
+def compute_time_as_profiled(kinds: Sequence[OtherSteps] | Sequence[StepKind]) -> float | None:
+    """The mean of the kinds' medians, each kind with the weight of its profiled steps; ``None`` if none was profiled.
+
+    The profile has few steps, and seldom as many of each kind as the timed ones. Its parts add up to this time.
+    """
+    profiled = sum(kind.profiled or 0 for kind in kinds)
+    return sum(kind.time_s * (kind.profiled or 0) for kind in kinds) / profiled if profiled else None
 
 
 def list_kinds(kinds: Iterable[OtherSteps], modules: Sequence[str], labels: Mapping[str, str]) -> Iterator[StepKind]:

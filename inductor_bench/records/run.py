@@ -276,7 +276,9 @@ class RankSteps:
     pid: int  # the id of the process
     device: str  # the type of its device
     step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
-    step_time_s: float  # the median of the steps in ``level``; their mean if they are of several kinds, or vary widely
+    # the median of the steps in ``level``; their mean if they vary widely. If the steps are of several kinds, the mean
+    # of the medians of the kinds, each with the weight of its profiled steps; without a profile, the mean of all steps.
+    step_time_s: float
     # the time in which the device works (overlaps count once), as a mean over the profiled steps; ``None`` without a
     # profile. If it is longer than ``step_time_s``, collectives are shortened, at most to nothing, until it fits. On a
     # CPU: the time in which operators or graphs run on the thread of the steps, scaled from the profiled step to
@@ -307,7 +309,9 @@ class RankSteps:
 class Program:
     """The program's step. The times and the parts are from the process that sets the pace."""
 
-    # the median timed step in seconds, without the profiler; the mean if they are of several kinds, or vary widely
+    # the median timed step in seconds, without the profiler; the mean if they vary widely. If they are of several kinds,
+    # the mean of the medians of the kinds, each with the weight of its profiled steps; without a profile, the mean of
+    # all steps.
     step_time_s: float
     step_times_s: tuple[float, ...]  # the timed steps, in order
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the

@@ -426,6 +426,12 @@ def test_steps_of_a_few_kinds_are_told_apart() -> None:
     )
     assert run.program is not None
     assert " a step (optimizer steps; 20 timed of 3 kinds)" in describe_step(run.program)
+    profiled = with_program(run, step_kinds=tuple(replace(kind, profiled=2) for kind in kinds_of_steps))
+    assert profiled.program is not None
+    assert "20 timed of 3 kinds, each weighted by its profiled steps)" in describe_step(profiled.program)
+    assert the(profiled, "unsteady-steps").text.endswith(
+        "; the figures are means over the profiled steps; the mean of all timed steps is 4.80 ms"
+    )
     alike = tuple(replace(kind, time_s=4e-3) for kind in kinds_of_steps)
     assert "kinds" not in the(with_program(run, step_kinds=alike), "unsteady-steps").text, "they take the same time"
 

@@ -263,6 +263,25 @@ def test_the_step_of_several_kinds_is_their_mean_as_the_profile_averages_them(tm
     assert (one.sizes, len(one.labels), len(both.labels)) == ((8,), 1, 2), "the most frequent first, without shares"
 
 
+def test_kinds_of_steps_have_the_weight_of_their_profiled_steps_whatever_their_order_and_number(tmp_path: Path) -> None:
+    """The parts are means over the profiled steps, and requests of one size may follow each other for a while."""
+    times = (*[10e-3] * 12, *[20e-3] * 16, *[40e-3] * 12)
+    kinds = tuple(
+        OtherSteps((0,), count, time_s, 40, sizes=(size,), p90_s=time_s, profiled=profiled)
+        for size, count, time_s, profiled in ((8, 12, 10e-3, 1), (16, 16, 20e-3, 2), (32, 12, 40e-3, 1))
+    )
+    assert find_level(times, 1).end == 12, "the first requests look like a level"
+    seen = observation(step_times_s=times, step_numbers=(), steps_before_profile=1, step_kinds=kinds)
+    program = described(tmp_path / "profiled", seen).program
+    assert program.level == (0, 40) and program.step_time_s == pytest.approx(22.5e-3)
+    assert math.fsum(part.time_s for part in program.parts) == pytest.approx(22.5e-3)
+    more = replace(seen, step_kinds=(*kinds[:2], replace(kinds[2], profiled=5)))
+    assert described(tmp_path / "more", more).program.step_time_s == pytest.approx(31.25e-3)
+    without = replace(seen, trace="", profiled_steps=0, step_kinds=tuple(replace(one, profiled=0) for one in kinds))
+    unprofiled = described(tmp_path / "unprofiled", without).program
+    assert unprofiled.step_time_s == pytest.approx(statistics.fmean(times)) and unprofiled.level == (0, 40)
+
+
 def test_settling_steps_that_take_longer_than_profiled_ones_are_left_out(tmp_path: Path) -> None:
     """As in a program on an H200 that was profiled after its first timed step: 5.7, 0.8 and 0.4 ms, then 0.3 ms."""
     decode = DATA.parents[1] / "h200_torch2.11" / "programs" / "decode"

@@ -65,7 +65,14 @@ from .finding import (
     sum_times,
 )
 from .program_findings import list_idle_parts
-from .step_phrases import find_differing_kinds, find_long_other_steps, format_share, name_kinds, name_line
+from .step_phrases import (
+    find_differing_kinds,
+    find_long_other_steps,
+    format_share,
+    is_as_profiled,
+    name_kinds,
+    name_line,
+)
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
 
@@ -122,6 +129,9 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     kinds = list(_describe_kinds(evidence.run, program))
     medians = program.level[1] and not (vary_widely(steady) or find_differing_kinds(program))
     figures = "the figures are medians" if medians else "the figures are their means"
+    if is_as_profiled(program):
+        whole_s = statistics.fmean(times)
+        figures = f"the figures are means over the profiled steps; the mean of all timed steps is {units.seconds(whole_s)}"
     if len(steady) < len(times):
         text = _describe_level(program)
     elif kinds:

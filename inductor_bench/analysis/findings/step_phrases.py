@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
-from ..step_costs import compute_eager_ratio, take_different_times
+from ..step_costs import compute_eager_ratio, compute_time_as_profiled, take_different_times
 from .finding import Rows, join_words, plural
 
 _SOURCES = {
@@ -36,7 +36,9 @@ def describe_step(program: Program) -> str:
     the others took 14.1 ms``.
     """
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
-    kinds = f" of {len(found)} kinds" if (found := find_differing_kinds(program)) else ""
+    kinds = ""
+    if found := find_differing_kinds(program):
+        kinds = f" of {len(found)} kinds{', each weighted by its profiled steps' * is_as_profiled(program)}"
     (begin, end), times = program.level, program.step_times_s
     others = (*times[:begin], *times[end:]) if begin < end else ()
     some, rest = f"{end - begin} of ", f", the others took {units.seconds(statistics.median(others))}" if others else ""
@@ -62,7 +64,8 @@ def find_long_other_steps(program: Program) -> OtherStepsTime | None:
         return None
     count = sum(one.count for one in program.other_steps)
     others_s = sum(one.count * one.time_s for one in program.other_steps)
-    share = others_s / (others_s + (among - count) * program.step_time_s)
+    timed_s = sum(one.count * one.time_s for one in program.step_kinds) or (among - count) * program.step_time_s
+    share = others_s / (others_s + timed_s)
     return OtherStepsTime(count, among, others_s / count, share) if share >= MUCH_TIME else None
 
 
@@ -79,6 +82,11 @@ def _describe_other_steps(program: Program) -> Iterator[str]:
 def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
     """The kinds of the timed steps, by the graphs that they called; empty if they take about the same time."""
     return program.step_kinds if take_different_times(program.step_kinds) else ()
+
+
+def is_as_profiled(program: Program) -> bool:
+    """Whether the step's time is that of several kinds of steps, each with the weight of its profiled steps."""
+    return bool(program.parts) and compute_time_as_profiled(find_differing_kinds(program)) is not None
 
 
 LEAST_OTHERS = 0.05
