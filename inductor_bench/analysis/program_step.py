@@ -24,6 +24,7 @@ from ..records.evidence import (
     ModuleEvidence,
     ObservedSteps,
     StepEvidence,
+    take_different_times,
 )
 from ..records.module import Outputs
 from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, Timeline
@@ -42,7 +43,7 @@ from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, find_level
-from .step_costs import compute_time_as_profiled, find_pace_setter, list_kinds, take_different_times
+from .step_costs import compute_time_as_profiled, find_pace_setter, list_kinds
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..devices.table import find_device
 from ..records.base import Category, Failure
-from ..records.evidence import OtherSteps
+from ..records.evidence import OtherSteps, take_different_times
 from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
 from ..records.run import (
     COLLECTIVE,
@@ -378,16 +378,6 @@ def compute_weight_s(run: Run, module: ModuleRecord) -> float:
 def calls_differ(run: Run) -> bool:
     """Whether the program called some graphs more often than others; the step tells the calls if there is one."""
     return find_step(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1
-
-
-DIFFERENT_KINDS = 0.1
-"""Kinds of steps take different times if these differ by at least this share of their median."""
-
-
-def take_different_times(kinds: Sequence[OtherSteps] | Sequence[StepKind]) -> bool:
-    """Whether there are several kinds of steps, which take different times."""
-    times = [kind.time_s for kind in kinds if not kind.pooled]
-    return len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
 
 
 def compute_time_as_profiled(kinds: Sequence[OtherSteps] | Sequence[StepKind]) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from .base import OtherProcess, Place, Slug
 from .code import MachineLoad, SourceLine
@@ -46,6 +49,19 @@ class ObservedOptimizer:
     is_fused: bool = False  # whether ``fused=True`` is set for all of its parameters
 
 
+class TimedKind(Protocol):
+    """Steps of one kind, with their times; the fields as in :class:`OtherSteps`."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def time_s(self) -> float: ...
+    @property
+    def p90_s(self) -> float | None: ...
+    @property
+    def pooled(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class OtherSteps:
     """Steps of one kind: they called the same graphs, and those for dynamic shapes with the same sizes."""
@@ -59,6 +75,41 @@ class OtherSteps:
     share: float | None = None  # the share of the time of all ``among`` steps, 0 to 1; older records do not know it
     profiled: int | None = None  # the number of profiled steps of this kind; older records do not know it
     pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
+
+
+DIFFERENT_TIMES = 0.1
+"""Kinds of steps take different times if their medians differ by at least this share of the median of all kinds."""
+
+ERRORS = 5.0
+"""The medians of two kinds differ if the difference is at least this many times its standard error."""
+
+P90 = 1.2816
+"""The 90th percentile of a normal distribution in standard deviations above its median."""
+
+
+def take_different_times(kinds: Sequence[TimedKind], least: int = 1) -> bool:
+    """Whether at least two kinds of steps take different times, by more than the scatter of their steps explains.
+
+    Among many kinds of few steps the longest and the shortest median differ by chance. The scatter of a kind is taken
+    from its 90th percentile, and is at least the usual one of the kinds, because that of few steps may be small by
+    chance.
+
+    Args:
+        kinds: the kinds; one that sums up several kinds does not count.
+        least: the number of steps of a kind from which it counts.
+    """
+    kinds = [kind for kind in kinds if not kind.pooled and kind.count >= least and kind.time_s > 0]
+    if len(kinds) < 2:
+        return False
+    scatters = [((kind.p90_s or kind.time_s) / kind.time_s - 1) / P90 for kind in kinds]
+    usual = statistics.median(scatters)
+    errors = [
+        math.sqrt(math.pi / 2 / kind.count) * kind.time_s * max(scatter, usual)
+        for kind, scatter in zip(kinds, scatters, strict=True)
+    ]
+    much_s = DIFFERENT_TIMES * statistics.median(kind.time_s for kind in kinds)
+    pairs = itertools.combinations(zip((kind.time_s for kind in kinds), errors, strict=True), 2)
+    return any(abs(a - b) >= max(much_s, ERRORS * math.hypot(x, y)) for (a, x), (b, y) in pairs)
 
 
 @dataclass(frozen=True)

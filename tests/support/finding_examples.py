@@ -23,7 +23,7 @@ from inductor_bench.analysis.findings import (
     program_findings,
     step_findings,
 )
-from inductor_bench.analysis.step_costs import DIFFERENT_KINDS, EQUAL_STEPS, FAR_OFF, SLOWED
+from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, SLOWED
 from inductor_bench.records import evidence
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompiledFunction, CompilePhase, MachineLoad
@@ -255,8 +255,8 @@ EXAMPLES: dict[str, Example] = {
         says=(
             share(levels.LEAST_CHANGE),
             share(levels.APART),
-            share(DIFFERENT_KINDS),
-            f"2 to {step_findings.MOST_KINDS} kinds",
+            share(evidence.DIFFERENT_TIMES),
+            f"2 to {step_findings.MOST_NAMED_KINDS} kinds",
             share(step_findings.DRIFT),
             share(step_findings.SPREAD),
         ),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Sequence
 
 import pytest
 
 from inductor_bench.worker.capture.step_kinds import (
     MOST_CALLS,
-    MOST_KINDS,
     MOST_SIZES,
-    PROFILED_KINDS,
+    MOST_SUMS,
     PROFILED_KINDS_S,
-    SEVERAL_KINDS,
+    PROFILED_KINDS_STEPS,
+    SEVERAL_KINDS_STEPS,
     CalledSizes,
     StepKinds,
     find_sizes,
@@ -93,17 +95,32 @@ def test_sizes_that_take_the_same_time_make_no_kinds() -> None:
         assert len(found.steps) == count and bool(found.others) is (count == 6)
 
 
+def test_noise_makes_no_kinds_and_a_rare_size_of_one_long_step_leaves_none_out() -> None:
+    """The medians of many sizes with few steps each differ by chance."""
+    divided = 0
+    for sizes, noise, seed in itertools.product((10, 20), (0.02, 0.1), range(25)):
+        draw = random.Random(seed)
+        times = [draw.gauss(1, noise) * (1.5 if draw.random() < 0.02 else 1) for _ in range(50)]
+        found = made([moment(1)]).divide(steps(*((1, draw.randrange(sizes), time_s) for time_s in times)), [])
+        divided += len(found.steps) < 50
+    assert divided <= 3, "of 100"
+    rare = [*[(1, 1, 0.01), (1, 2, 0.01), (1, 3, 0.01)] * 9, (1, 4, 0.0125)]
+    assert len(made([moment(1, 1)]).divide(steps(*rare), []).steps) == 28
+    noisy = [(1, n % 3, 0.01 * (1 + n % 3) * random.Random(n).gauss(1, 0.1)) for n in range(50)]
+    assert len(made([moment(1, 1)]).divide(steps(*noisy), []).steps) == 17, "but sizes of other times make kinds"
+
+
 def test_without_a_profile_sizes_leave_no_step_out() -> None:
     found = made([]).divide(steps(*[(1, n % 2, 0.01) for n in range(10)]), [])
     assert len(found.steps) == 10 and found.kinds == ()
 
 
 def test_rare_kinds_are_summed_up_together() -> None:
-    many = MOST_KINDS + 5
+    many = MOST_SUMS + 5
     kinds = made([moment(1, n) for n in range(1, many + 1)])
-    found = kinds.divide(steps(*[(1, n, 0.01 * n) for n in range(1, many + 1) for _ in range(2)]), [])
-    assert [one.pooled for one in found.kinds] == [*[0] * MOST_KINDS, 5]
-    assert (found.kinds[-1].count, found.kinds[-1].profiled, found.kinds[-1].graphs) == (10, 5, ())
+    found = kinds.divide(steps(*[(1, n, 0.01 * n) for n in range(1, many + 1) for _ in range(4)]), [])
+    assert [one.pooled for one in found.kinds] == [*[0] * MOST_SUMS, 5]
+    assert (found.kinds[-1].count, found.kinds[-1].profiled, found.kinds[-1].graphs) == (20, 5, ())
     assert sum(one.share or 0.0 for one in found.kinds) == pytest.approx(1)
 
 
@@ -112,10 +129,12 @@ def test_the_profile_goes_on_until_each_repeated_kind_was_in_it() -> None:
     assert not kinds.wants_more(3, 0.0), "one kind"
     for _ in range(2):
         kinds.note(moment(2), each_call=False)
-    assert kinds.wants_more(SEVERAL_KINDS + 1, 0.5) and not kinds.wants_more(0, 0.5)
-    assert not kinds.wants_more(SEVERAL_KINDS + 1, PROFILED_KINDS_S) and not kinds.wants_more(PROFILED_KINDS + 1, 0.5)
+    assert kinds.wants_more(SEVERAL_KINDS_STEPS, 0.5) and not kinds.wants_more(0, 0.5)
+    assert not kinds.wants_more(SEVERAL_KINDS_STEPS, PROFILED_KINDS_S) and not kinds.wants_more(
+        PROFILED_KINDS_STEPS, 0.5
+    )
     kinds.note_profiled(moment(2), counts=True)
-    assert kinds.wants_more(SEVERAL_KINDS, 0.5) and not kinds.wants_more(SEVERAL_KINDS + 1, 0.5)
+    assert kinds.wants_more(SEVERAL_KINDS_STEPS - 1, 0.5) and not kinds.wants_more(SEVERAL_KINDS_STEPS, 0.5)
 
 
 def test_an_evaluation_is_no_kind_to_profile_but_a_size_of_a_service_is() -> None:

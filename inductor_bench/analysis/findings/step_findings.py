@@ -81,7 +81,7 @@ COLD = 2.0  # ratio of the first step to a settled one from which it is reported
 SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
 DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
 OFTEN = 0.2  # number of other steps, as a share of the timed ones, from which they are a caution
-MOST_KINDS = 6  # number of kinds of steps up to which each has its time
+MOST_NAMED_KINDS = 6  # number of kinds of steps up to which each has its time
 SAME_CLOCK = 0.02  # difference of two clocks up to which they count as the same
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
 LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
@@ -131,7 +131,9 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     figures = "the figures are medians" if medians else "the figures are their means"
     if is_as_profiled(program):
         whole_s = statistics.fmean(times)
-        figures = f"the figures are means over the profiled steps; the mean of all timed steps is {units.seconds(whole_s)}"
+        figures = (
+            f"the figures are means over the profiled steps; the mean of all timed steps is {units.seconds(whole_s)}"
+        )
     if len(steady) < len(times):
         text = _describe_level(program)
     elif kinds:
@@ -159,7 +161,7 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
 def _describe_kinds(run: Run, program: Program) -> Iterator[str]:
     """Each kind of the timed steps with its time; nothing if they are many, or take about the same time."""
     kinds = find_differing_kinds(program)
-    for kind, name in zip(kinds, name_kinds(kinds, run), strict=True) if len(kinds) <= MOST_KINDS else ():
+    for kind, name in zip(kinds, name_kinds(kinds, run), strict=True) if len(kinds) <= MOST_NAMED_KINDS else ():
         yield f"{kind.count} of {units.seconds(kind.time_s)} ({name})"
 
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
+from ...records.evidence import take_different_times
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
-from ..step_costs import compute_eager_ratio, compute_time_as_profiled, take_different_times
+from ..step_costs import compute_eager_ratio, compute_time_as_profiled
 from .finding import Rows, join_words, plural
 
 _SOURCES = {

@@ -16,7 +16,8 @@ from ...records.run import Program, Run, StepKind
 from ..document import BAD, Cell, Column, Row, Section, Sentence, ShownIn, Table, make_text_column
 from .run_words import write_sentence
 
-MOST_KINDS = 6
+MOST_ROWS = 6
+"""Number of kinds that have a row each on a terminal."""
 
 
 def make_kinds_section(run: Run) -> Section:
@@ -30,9 +31,9 @@ def make_kinds_section(run: Run) -> Section:
         *([Column("profiled")] if program.parts else []),
     )
     rows = [_make_row(name, [kind], program) for name, kind in zip(name_kinds(kinds, run), kinds, strict=True)]
-    rest = kinds[MOST_KINDS:] if len(kinds) > MOST_KINDS + 1 else ()
+    rest = kinds[MOST_ROWS:] if len(kinds) > MOST_ROWS + 1 else ()
     last = _make_row(f"and {sum(kind.pooled or 1 for kind in rest)} more", rest, program) if rest else None
-    table = Table(columns, rows, most=MOST_KINDS if rest else 0, cut_on=ShownIn.SCREEN, rest=last)
+    table = Table(columns, rows, most=MOST_ROWS if rest else 0, cut_on=ShownIn.SCREEN, rest=last)
     note = f"by their graphs and sizes, of {kinds[0].among} steps"
     after = "; what follows describes the profiled ones" if program.parts else ""
     return Section("Kinds of steps", (table, *_note_unprofiled(run, program)), short="Kinds", note=note + after)

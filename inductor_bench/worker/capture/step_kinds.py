@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from ...records.evidence import OtherSteps
+from ...records.evidence import OtherSteps, take_different_times
 from .step_recording import ClockedStep, Moment
 
 MOST_SIZES = 256
@@ -18,16 +18,16 @@ MOST_SIZES = 256
 MOST_CALLS = 16
 """Number of different calls in a step whose sizes are noted."""
 
-MOST_KINDS = 20
+MOST_SUMS = 20
 """Number of kinds of which each has its own sums: those that take most time. The others are summed up together."""
 
-PROFILED_KINDS, PROFILED_KINDS_S = 30, 2.0
+PROFILED_KINDS_STEPS, PROFILED_KINDS_S = 31, 2.0
 """Maximum number of profiled steps, and their maximum time, while a kind that the program repeats was not profiled."""
 
-OTHER_TIME = 0.1
-"""Steps of two sizes take other times if these differ by at least this share of their median."""
+LEAST_STEPS = 4
+"""Minimum number of steps of one size from which their time says whether steps of other sizes take another time."""
 
-SEVERAL_KINDS = 10
+SEVERAL_KINDS_STEPS = 11
 """Minimum number of profiled steps if the program repeats steps of several kinds."""
 
 
@@ -146,9 +146,9 @@ class StepKinds:
         repeated = self.find_repeated()
         if not steps or len(repeated) < 2:
             return False
-        if steps <= SEVERAL_KINDS:
+        if steps < SEVERAL_KINDS_STEPS:
             return True
-        return steps <= PROFILED_KINDS and time_s < PROFILED_KINDS_S and not repeated <= self._profiled.keys()
+        return steps < PROFILED_KINDS_STEPS and time_s < PROFILED_KINDS_S and not repeated <= self._profiled.keys()
 
     def is_profiled(self, moment: Moment) -> bool:
         """Whether steps like the one before a boundary were profiled."""
@@ -187,10 +187,11 @@ def _differ_by_size(steps: Sequence[ClockedStep]) -> bool:
     kinds = _group(steps)
     if 2 * len(kinds) > len(steps):
         return False
-    medians: dict[tuple[int, bool], list[float]] = {}
+    alike: dict[tuple[int, bool], list[OtherSteps]] = {}
     for (graphs, _, is_odd), times in kinds.items():
-        medians.setdefault((graphs, is_odd), []).append(statistics.median(times))
-    return any(max(some) - min(some) >= OTHER_TIME * statistics.median(some) for some in medians.values())
+        one = OtherSteps((), len(times), statistics.median(times), p90_s=find_p90(times))
+        alike.setdefault((graphs, is_odd), []).append(one)
+    return any(take_different_times(some, LEAST_STEPS) for some in alike.values())
 
 
 def _group(steps: Sequence[ClockedStep]) -> dict[tuple[int, int, bool], list[float]]:
@@ -213,9 +214,9 @@ class _Sum:
     def list_kinds(self, steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
         """The kinds of some steps, those that take most time first; the last one may be the sum of several."""
         ranked = sorted(_group(steps).items(), key=lambda one: -sum(one[1]))
-        if len(ranked) <= MOST_KINDS + 1:
+        if len(ranked) <= MOST_SUMS + 1:
             return tuple(self._sum_up([kind], times) for kind, times in ranked)
-        few, rest = ranked[:MOST_KINDS], ranked[MOST_KINDS:]
+        few, rest = ranked[:MOST_SUMS], ranked[MOST_SUMS:]
         pooled = self._sum_up([kind for kind, _ in rest], [time_s for _, times in rest for time_s in times])
         return (*(self._sum_up([kind], times) for kind, times in few), pooled)
 
