@@ -408,4 +408,5 @@ def list_kinds(kinds: Iterable[OtherSteps], modules: Sequence[str], labels: Mapp
             share=one.share,
             profiled=one.profiled,
             pooled=one.pooled,
+            interrupted=one.interrupted,
         )

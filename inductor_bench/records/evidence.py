@@ -75,6 +75,7 @@ class OtherSteps:
     share: float | None = None  # the share of the time of all ``among`` steps, 0 to 1; older records do not know it
     profiled: int | None = None  # the number of profiled steps of this kind; older records do not know it
     pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
+    interrupted: bool = False  # whether other calls interrupted these steps
 
 
 DIFFERENT_TIMES = 0.1

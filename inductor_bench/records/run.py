@@ -220,7 +220,8 @@ class StepKind:
 
     count: int  # the number of these steps
     time_s: float  # their median time
-    graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that they called
+    # the slugs of the graphs that they called; empty for rare kinds that called different graphs
+    graphs: tuple[Slug, ...] = ()
     among: int | None = None  # the number of steps among which they were counted; older records do not know it
     labels: tuple[str, ...] = ()  # the names of these graphs
     sizes: tuple[int, ...] = ()  # the different sizes in their calls of graphs for dynamic shapes
@@ -229,6 +230,7 @@ class StepKind:
     # the number of profiled steps of this kind, which the parts and the kernels describe; older records do not know it
     profiled: int | None = None
     pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
+    interrupted: bool = False  # whether other calls interrupted these steps
 
 
 @dataclass(frozen=True)
@@ -309,9 +311,9 @@ class RankSteps:
 class Program:
     """The program's step. The times and the parts are from the process that sets the pace."""
 
-    # the median timed step in seconds, without the profiler; the mean if they vary widely. If they are of several kinds,
-    # the mean of the medians of the kinds, each with the weight of its profiled steps; without a profile, the mean of
-    # all steps.
+    # the median timed step in seconds, without the profiler; the mean if they vary widely. If they are of several
+    # kinds, the mean of the medians of the kinds, each with the weight of its profiled steps; without a profile, the
+    # mean of all steps.
     step_time_s: float
     step_times_s: tuple[float, ...]  # the timed steps, in order
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the

@@ -467,6 +467,25 @@ def test_many_other_steps_are_a_caution() -> None:
         assert the(run, "other-steps").level == level
 
 
+@pytest.mark.parametrize(
+    ("other", "words", "in_first_line"),
+    [
+        (StepKind(30, 81e-3, ("forward",), 200, pooled=12), "had other sizes", "had other sizes"),
+        (StepKind(30, 81e-3, ("forward",), 200), "had other sizes", "had other sizes"),
+        (StepKind(30, 81e-3, ("evaluate",), 200, sizes=(8,)), "called other graphs", "ran other calls"),
+        (StepKind(30, 81e-3, (), 200, pooled=12), "had other graphs or sizes", "were of other kinds"),
+        (StepKind(30, 81e-3, ("forward",), 200, interrupted=True), "ran other calls", "ran other calls"),
+    ],
+)
+def test_other_steps_differ_from_the_timed_ones_in_graphs_or_in_sizes(
+    other: StepKind, words: str, in_first_line: str
+) -> None:
+    timed = StepKind(170, 30e-3, ("forward",), 200, sizes=(64,), profiled=4)
+    run = with_program(step_runs.transformer(), step_kinds=(timed,), other_steps=(other,))
+    assert the(run, "other-steps").text.startswith(f"30 steps {words} than the timed steps (")
+    assert run.program is not None and f"; 30 of 200 steps {in_first_line} and took" in describe_step(run.program)
+
+
 def test_other_steps_that_take_much_of_the_time_stand_in_the_first_line() -> None:
     """As in a reinforcement learning program, whose rollouts come before every 32nd update."""
     rollouts = StepKind(2, 34.8e-3, (), 98)

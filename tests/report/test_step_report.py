@@ -15,6 +15,7 @@ import step_runs
 from printed import run_markdown, run_page, run_screen
 
 from inductor_bench.analysis.batch_aggregation import summarize_model
+from inductor_bench.analysis.findings.step_phrases import name_kinds
 from inductor_bench.analysis.host_time import make_host_trace
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.batch_record import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
@@ -408,6 +409,17 @@ def test_kinds_of_steps_have_a_row_each_in_every_format() -> None:
         assert [plain.index(row) for row in rows] == sorted(plain.index(row) for row in rows)
         assert "was profiled: what follows" not in plain
     assert "<h2" in run_page(run) and "size 512" in run_page(run)
+
+
+def test_kinds_of_steps_have_different_names() -> None:
+    run = service()
+    known = {"graphs": ("forward",), "labels": ("answer (dynamic)",)}
+    short, long = kind(0, 1e-3, 0.2, sizes=(64,), **known), kind(0, 9e-3, 0.2, sizes=(64, 128), **known)
+    assert name_kinds([short, long], run) == ["size 64", "sizes 64, 128"]
+    further = [replace(short, interrupted=True), replace(short, sizes=())]
+    assert name_kinds([short, *further], run) == ["size 64", "size 64; interrupted", "other sizes"]
+    alone = kind(0, 1e-3, 0.2, graphs=("forward",), labels=("answer",), sizes=())
+    assert name_kinds([alone, replace(alone, interrupted=True)], run) == ["answer", "answer (interrupted)"]
 
 
 def test_many_kinds_of_steps_have_six_rows_and_one_for_the_others_on_a_screen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -120,8 +121,12 @@ def test_rare_kinds_are_summed_up_together() -> None:
     kinds = made([moment(1, n) for n in range(1, many + 1)])
     found = kinds.divide(steps(*[(1, n, 0.01 * n) for n in range(1, many + 1) for _ in range(4)]), [])
     assert [one.pooled for one in found.kinds] == [*[0] * MOST_SUMS, 5]
-    assert (found.kinds[-1].count, found.kinds[-1].profiled, found.kinds[-1].graphs) == (20, 5, ())
+    assert (found.kinds[-1].count, found.kinds[-1].profiled, found.kinds[-1].graphs) == (20, 5, (0,))
     assert sum(one.share or 0.0 for one in found.kinds) == pytest.approx(1)
+    mixed = steps(*[(n, 0, 1e-6 * n) for n in range(1, many + 3)])
+    mixed[-1] = replace(mixed[-1], is_odd=True)
+    *most, last = kinds.divide(mixed, []).others
+    assert last.graphs == () and [one.interrupted for one in most].count(True) == 1
 
 
 def test_the_profile_goes_on_until_each_repeated_kind_was_in_it() -> None:

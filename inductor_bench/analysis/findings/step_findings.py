@@ -72,6 +72,7 @@ from .step_phrases import (
     is_as_profiled,
     name_kinds,
     name_line,
+    say_difference,
 )
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
@@ -200,10 +201,11 @@ def find_other_steps(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports steps that called other graphs than the profiled ones, as an evaluation does."""
     program = find_step(evidence.run)
     are_long = program is not None and find_long_other_steps(program) is not None
-    others = program.other_steps if program else ()
-    for one, named in zip(others, name_kinds(others, evidence.run), strict=True):
+    timed, others = (program.step_kinds, program.other_steps) if program else ((), ())
+    names = name_kinds((*timed, *others), evidence.run)[len(timed) :]
+    for one, named in zip(others, names, strict=True):
         median = " in the median" if one.count > 1 else ""
-        what = "had other sizes" if one.sizes else "called other graphs"
+        what = say_difference(one, program) if program else ""
         text = (
             f"{plural(one.count, 'step')} {what} than the timed steps ({named}), and took "
             f"{units.seconds(one.time_s)}{median}: the figures leave {'it' if one.count == 1 else 'them'} out"

@@ -73,11 +73,26 @@ def find_long_other_steps(program: Program) -> OtherStepsTime | None:
 def _describe_other_steps(program: Program) -> Iterator[str]:
     found = find_long_other_steps(program)
     if found is not None:
-        other = "had other sizes" if all(one.sizes for one in program.other_steps) else "ran other calls"
+        differ = {say_difference(one, program) for one in program.other_steps}
+        other = OTHER_SIZES if differ == {OTHER_SIZES} else "ran other calls"
+        other = "were of other kinds" if other != OTHER_SIZES and differ & {OTHER_SIZES, OTHER_KINDS} else other
         yield (
             f"{found.steps} of {plural(found.among, 'step')} {other} and took {units.seconds(found.mean_s)}"
             f"{' each' if found.steps > 1 else ''}, {units.whole_percent(found.share)} of the time"
         )
+
+
+OTHER_SIZES, OTHER_KINDS = "had other sizes", "had other graphs or sizes"
+
+
+def say_difference(kind: StepKind, program: Program) -> str:
+    """How steps that were not profiled differ from the timed ones: ``called other graphs``, ``had other sizes``."""
+    timed = {one.graphs for one in program.step_kinds}
+    if kind.interrupted:
+        return "ran other calls"
+    if kind.graphs in timed if kind.graphs else kind.sizes:
+        return OTHER_SIZES
+    return OTHER_KINDS if kind.pooled and not kind.graphs else "called other graphs"
 
 
 def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
@@ -116,15 +131,21 @@ def name_kinds(kinds: Sequence[StepKind], run: Run) -> list[str]:
     labels = {module.slug: module.label for module in run.modules}
     sized = [set(kind.sizes) for kind in kinds if kind.sizes]
     same = set.intersection(*sized) if sized else set()
+    if any(sizes <= same for sizes in sized):
+        same = set()
+    dynamic = {kind.graphs for kind in kinds if kind.sizes}
     found = []
     for kind in kinds:
         graphs = kind.labels or tuple(labels[slug] for slug in kind.graphs if slug in labels)
-        sizes = [size for size in kind.sizes if size not in same] or kind.sizes
+        sizes = [size for size in kind.sizes if size not in same]
         ends = {str(end[1]) if (end := _SIZES.search(graph)) else "" for graph in graphs}
         words = ends.pop() if len(ends) == 1 else ""
         if sizes:
             words = f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}"
+        elif kind.graphs and kind.graphs in dynamic:
+            words = "other sizes"  # of which the tool kept no more than their time
         names = [_SIZES.sub("", graph) if words else graph for graph in graphs]
+        words += ("; " if words else "") + "interrupted" if kind.interrupted else ""
         found.append((join_words(names) or "no graph", words, kind.pooled))
     own = [(graphs, words) for graphs, words, pooled in found if not pooled]
     short = all(words for _, words in own) and len({words for _, words in own}) == len(own)

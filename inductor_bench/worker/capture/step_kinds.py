@@ -222,8 +222,9 @@ class _Sum:
 
     def _sum_up(self, kinds: Sequence[tuple[int, int, bool]], times: Sequence[float]) -> OtherSteps:
         (graphs, sizes, _), pooled = kinds[0], len(kinds) > 1
+        alike = all(kind[0] == graphs for kind in kinds)
         return OtherSteps(
-            () if pooled else tuple(list_graphs(graphs)),
+            tuple(list_graphs(graphs)) if alike else (),
             len(times),
             statistics.median(times),
             self.among,
@@ -232,6 +233,7 @@ class _Sum:
             share=sum(times) / self.whole_s if self.whole_s else None,
             profiled=sum(self.profiled.get((graphs, sizes), 0) for graphs, sizes, is_odd in kinds if not is_odd),
             pooled=len(kinds) if pooled else 0,
+            interrupted=all(is_odd for *_, is_odd in kinds),
         )
 
 
