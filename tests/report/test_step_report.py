@@ -437,6 +437,16 @@ def test_a_kind_of_steps_that_takes_much_time_and_was_not_profiled_is_told_with_
     assert command is not None and int(command[2]) >= 130, "4 of 120 steps"
 
 
+def test_rare_kinds_that_take_much_time_together_and_were_not_profiled_are_told() -> None:
+    rare = kind(0, 30e-3, 0.7, 0, labels=(), sizes=(), pooled=12, count=60)
+    for timed in ((kind(8, 9e-3, 0.3),), (kind(8, 9e-3, 0.2), kind(16, 20e-3, 0.1))):
+        text = " ".join(run_screen(service(*timed, others=(rare,)), 100).split())
+        assert "No step of 12 rare kinds, which take together 70% of the time, was profiled: what follows" in text
+        assert "12 rare kinds 60 70.0%" in text and "--steps 110" in text, "each is 1 of 24 steps"
+    profiled = service(kind(8, 9e-3, 0.3), others=(replace(rare, profiled=2),))
+    assert "was profiled: what follows" not in " ".join(run_screen(profiled, 100).split())
+
+
 @pytest.mark.parametrize(
     "kinds", [(), (kind(8, 9e-3, 1.0),), (kind(8, 9e-3, 0.97), kind(9, 5e-3, 0.03)), (kind(8, 9e-3, 0.5),) * 2]
 )

@@ -114,11 +114,13 @@ _SIZES = re.compile(r" \(([^()]+)\)$")  # what tells a graph from others of its 
 def list_shown_kinds(program: Program) -> tuple[StepKind, ...]:
     """All kinds of steps, those that take most time first, and the sums of rare kinds last.
 
-    The result is empty if one kind takes nearly all of the time, or if all kinds take about the same time.
+    The result is empty if one kind takes nearly all of the time, or if all kinds take about the same time. How long
+    the kinds in a sum take is unknown, so a sum is shown if it takes much time and no step of it was profiled.
     """
     kinds = (*program.step_kinds, *program.other_steps)
     shares = [kind.share or 0.0 for kind in kinds]
-    if not take_different_times(kinds) or sum(shares) - max(shares) < LEAST_OTHERS:
+    differ = take_different_times(kinds) or any(kind.pooled and _is_missing(kind) for kind in kinds)
+    if not differ or sum(shares) - max(shares) < LEAST_OTHERS:
         return ()
     return tuple(sorted(kinds, key=lambda kind: (bool(kind.pooled), -(kind.share or 0.0))))
 
@@ -159,12 +161,19 @@ def name_kinds(kinds: Sequence[StepKind], run: Run) -> list[str]:
 def find_unprofiled_kinds(program: Program) -> list[StepKind]:
     """The kinds of steps that take much of the time and are not among the profiled steps."""
     kinds = list_shown_kinds(program) if program.parts else ()
-    return [kind for kind in kinds if kind.profiled == 0 and not kind.pooled and (kind.share or 0.0) >= MUCH_TIME]
+    return [kind for kind in kinds if _is_missing(kind)]
+
+
+def _is_missing(kind: StepKind) -> bool:
+    return kind.profiled == 0 and (kind.share or 0.0) >= MUCH_TIME
 
 
 def count_steps_to_profile(kinds: Sequence[StepKind], steps: int | None) -> int:
-    """The number of steps of which almost surely some are of each of these kinds; above ``steps``, the last number."""
-    rarest = min(kind.count / kind.among if kind.among else 1.0 for kind in kinds)
+    """The number of steps of which almost surely some are of each of these kinds; above ``steps``, the last number.
+
+    Kinds that are summed up count as equally frequent.
+    """
+    rarest = min(kind.count / (kind.among * (kind.pooled or 1)) if kind.among else 1.0 for kind in kinds)
     needed = math.log(0.01) / math.log(1 - rarest) if rarest < 1 else 1.0
     return max(20, 10 * math.ceil(min(needed, 500) / 10), 2 * (steps or 0))
 

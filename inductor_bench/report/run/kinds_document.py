@@ -65,6 +65,7 @@ def _note_unprofiled(run: Run, program: Program) -> Iterator[Sentence]:
     share = units.whole_percent(sum(kind.share or 0.0 for kind in kinds))
     command = repeat_command(run, steps=count_steps_to_profile(kinds, run.request.steps))
     how = f". `{command}` profiles more steps" if command else ""
-    one = "takes" if len(kinds) == 1 else "take together"
-    text = f"no step of {join_words(named, len(named))}, which {one} {share} of the time, was profiled: what follows "
-    yield Sentence(write_sentence(f"{text}leaves {'it' if len(kinds) == 1 else 'them'} out{how}", run), BAD)
+    is_one = sum(kind.pooled or 1 for kind in kinds) == 1
+    text = f"no step of {join_words(named, len(named))}, which {'takes' if is_one else 'take together'} {share} of the "
+    text += f"time, was profiled: what follows leaves {'it' if is_one else 'them'} out{how}"
+    yield Sentence(write_sentence(text, run), BAD)
