@@ -138,8 +138,10 @@ def test_the_profile_goes_on_until_each_repeated_kind_was_in_it() -> None:
     assert not kinds.wants_more(SEVERAL_KINDS_STEPS, PROFILED_KINDS_S) and not kinds.wants_more(
         PROFILED_KINDS_STEPS, 0.5
     )
+    assert kinds.wants_more(4, 60.0), "a kind is missing"
     kinds.note_profiled(moment(2), counts=True)
     assert kinds.wants_more(SEVERAL_KINDS_STEPS - 1, 0.5) and not kinds.wants_more(SEVERAL_KINDS_STEPS, 0.5)
+    assert not kinds.wants_more(4, PROFILED_KINDS_S), "further steps of 20 s each would take minutes"
 
 
 def test_an_evaluation_is_no_kind_to_profile_but_a_size_of_a_service_is() -> None:

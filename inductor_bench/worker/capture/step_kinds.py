@@ -28,7 +28,8 @@ LEAST_STEPS = 4
 """Minimum number of steps of one size from which their time says whether steps of other sizes take another time."""
 
 SEVERAL_KINDS_STEPS = 11
-"""Minimum number of profiled steps if the program repeats steps of several kinds."""
+"""Minimum number of profiled steps if the program repeats steps of several kinds. Once each kind was profiled, the
+profile may have fewer, if they took the maximum time."""
 
 
 def find_sizes(inputs: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
@@ -146,9 +147,10 @@ class StepKinds:
         repeated = self.find_repeated()
         if not steps or len(repeated) < 2:
             return False
-        if steps < SEVERAL_KINDS_STEPS:
+        are_missing = not repeated <= self._profiled.keys()
+        if are_missing and steps < SEVERAL_KINDS_STEPS:
             return True
-        return steps < PROFILED_KINDS_STEPS and time_s < PROFILED_KINDS_S and not repeated <= self._profiled.keys()
+        return time_s < PROFILED_KINDS_S and steps < (PROFILED_KINDS_STEPS if are_missing else SEVERAL_KINDS_STEPS)
 
     def is_profiled(self, moment: Moment) -> bool:
         """Whether steps like the one before a boundary were profiled."""
