@@ -67,6 +67,27 @@ def test_each_combination_of_sizes_has_a_number_and_few_are_kept() -> None:
     assert len(sizes.list_sizes()) == MOST_SIZES + 1 and sizes.take() == -1
 
 
+def test_the_sizes_of_a_warm_up_leave_room_for_those_that_follow() -> None:
+    sizes = CalledSizes()
+    kinds = StepKinds(sizes)
+
+    def serve(size: int) -> Moment:
+        sizes.note(0, size)
+        kinds.note(one := moment(1, sizes.take()), each_call=False)
+        return one
+
+    warm = [serve(size) for size in range(200)]
+    kinds.begin_profile(warm[-2:])
+    again = [serve(size) for size in (198, 500, 600, 500, 600)]
+    assert again[0].sizes == warm[198].sizes and len({one.sizes for one in again}) == 3
+    assert {sizes.list_sizes()[one.sizes] for one in again} == {(198,), (500,), (600,)}
+    assert kinds.find_repeated() == {(1, one.sizes) for one in again}
+    for size in range(1000, 1000 + 2 * MOST_SIZES):
+        serve(size)
+    kinds.forget()
+    assert sorted(serve(size).sizes for size in (700, 701, 702)) == [1, 2, 3]
+
+
 def test_each_kind_has_its_share_of_the_time_its_median_and_its_90th_percentile() -> None:
     sizes = CalledSizes()
     for size in (32, 256):

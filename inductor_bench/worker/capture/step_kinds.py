@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -62,8 +62,16 @@ class CalledSizes:
             return 0
         called, self._called = frozenset(self._called), set()
         if called not in self._numbers and len(self._numbers) <= MOST_SIZES:
-            self._numbers[called] = len(self._numbers)
+            self._numbers[called] = max(self._numbers.values()) + 1
         return self._numbers.get(called, -1)
+
+    def keep_only(self, numbers: Collection[int]) -> None:
+        """Forgets the combinations without one of these numbers, so that further ones get a number."""
+        self._numbers = {called: number for called, number in self._numbers.items() if not number or number in numbers}
+
+    def is_half_full(self) -> bool:
+        """Whether most of the numbers are in use."""
+        return len(self._numbers) > MOST_SIZES // 2
 
     def list_sizes(self) -> dict[int, tuple[int, ...]]:
         """The different sizes in each combination, in the order of the graphs and their inputs."""
@@ -102,12 +110,20 @@ class StepKinds:
     def forget(self) -> None:
         """Forgets all steps, because other events are the boundaries from now on."""
         self._seen.clear()
+        self._sizes.keep_only(())
         self.forget_profile()
 
     def forget_profile(self) -> None:
         """Forgets which steps were profiled."""
         self._known.clear()
         self._profiled.clear()
+
+    def make_room(self, moments: Sequence[Moment]) -> None:
+        """Forgets the many sizes of a warm-up, except those in these moments: sizes of steps that may be timed."""
+        if self._sizes.is_half_full():
+            kept = {0, *(moment.sizes for moment in moments)}
+            self._sizes.keep_only(kept)
+            self._seen = Counter({kind: count for kind, count in self._seen.items() if kind[1] in kept})
 
     def note(self, moment: Moment, *, each_call: bool) -> None:
         """Notes the step before a boundary; ``each_call`` says whether each call of one function is a step."""
@@ -118,6 +134,7 @@ class StepKinds:
 
     def begin_profile(self, before: Sequence[Moment]) -> None:
         """Notes that a profile begins after these settled steps."""
+        self.make_room(before)
         self._known = {moment.graphs for moment in before[1:] if not moment.is_disturbed}
         self._profiled.clear()
 

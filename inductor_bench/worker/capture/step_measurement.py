@@ -154,8 +154,7 @@ class Measurement:
         self._kinds, self._profile_begin_s = StepKinds(graphs.sizes), 0.0
         self._earlier: ObservedSteps | None = None
         """What was measured of other steps, before these began to be measured."""
-        self._is_found_anew = False
-        self._gpu, self._load = GpuWatch(), LoadWatch()
+        self._is_found_anew, self._gpu, self._load = False, GpuWatch(), LoadWatch()
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
@@ -267,6 +266,7 @@ class Measurement:
             self._last_noisy = number
             if self._schedule.state == WAITING:
                 self._moments = []
+                self._kinds.make_room(())
         self._moments.append(moment)
         unsettled = self._begins_anew(noisy, odd)
         actions = self._schedule.cross(
