@@ -409,4 +409,5 @@ def list_kinds(kinds: Iterable[OtherSteps], modules: Sequence[str], labels: Mapp
             profiled=one.profiled,
             pooled=one.pooled,
             interrupted=one.interrupted,
+            error_s=one.error_s,
         )

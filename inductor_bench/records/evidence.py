@@ -57,7 +57,7 @@ class TimedKind(Protocol):
     @property
     def time_s(self) -> float: ...
     @property
-    def p90_s(self) -> float | None: ...
+    def error_s(self) -> float | None: ...
     @property
     def pooled(self) -> int: ...
 
@@ -76,6 +76,7 @@ class OtherSteps:
     profiled: int | None = None  # the number of profiled steps of this kind; older records do not know it
     pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
     interrupted: bool = False  # whether other calls interrupted these steps
+    error_s: float | None = None  # the standard error of ``time_s``; older records do not know it
 
 
 DIFFERENT_TIMES = 0.1
@@ -84,16 +85,12 @@ DIFFERENT_TIMES = 0.1
 ERRORS = 5.0
 """The medians of two kinds differ if the difference is at least this many times its standard error."""
 
-P90 = 1.2816
-"""The 90th percentile of a normal distribution in standard deviations above its median."""
-
 
 def take_different_times(kinds: Sequence[TimedKind], least: int = 1) -> bool:
     """Whether at least two kinds of steps take different times, by more than the scatter of their steps explains.
 
-    Among many kinds of few steps the longest and the shortest median differ by chance. The scatter of a kind is taken
-    from its 90th percentile, and is at least the usual one of the kinds, because that of few steps may be small by
-    chance.
+    Among many kinds of few steps the longest and the shortest median differ by chance. The scatter of a kind is at
+    least the usual one of the kinds, because that of few steps may be small by chance.
 
     Args:
         kinds: the kinds; one that sums up several kinds does not count.
@@ -102,11 +99,10 @@ def take_different_times(kinds: Sequence[TimedKind], least: int = 1) -> bool:
     kinds = [kind for kind in kinds if not kind.pooled and kind.count >= least and kind.time_s > 0]
     if len(kinds) < 2:
         return False
-    scatters = [((kind.p90_s or kind.time_s) / kind.time_s - 1) / P90 for kind in kinds]
-    usual = statistics.median(scatters)
+    scatters = [(kind.error_s or 0.0) * math.sqrt(kind.count) / kind.time_s for kind in kinds]
+    usual = statistics.median_low(scatters)
     errors = [
-        math.sqrt(math.pi / 2 / kind.count) * kind.time_s * max(scatter, usual)
-        for kind, scatter in zip(kinds, scatters, strict=True)
+        max(scatter, usual) * kind.time_s / math.sqrt(kind.count) for kind, scatter in zip(kinds, scatters, strict=True)
     ]
     much_s = DIFFERENT_TIMES * statistics.median(kind.time_s for kind in kinds)
     pairs = itertools.combinations(zip((kind.time_s for kind in kinds), errors, strict=True), 2)

@@ -231,6 +231,7 @@ class StepKind:
     profiled: int | None = None
     pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
     interrupted: bool = False  # whether other calls interrupted these steps
+    error_s: float | None = None  # the standard error of ``time_s``; older records do not know it
 
 
 @dataclass(frozen=True)

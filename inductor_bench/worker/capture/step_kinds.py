@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -208,7 +209,7 @@ def _differ_by_size(steps: Sequence[ClockedStep]) -> bool:
         return False
     alike: dict[tuple[int, bool], list[OtherSteps]] = {}
     for (graphs, _, is_odd), times in kinds.items():
-        one = OtherSteps((), len(times), statistics.median(times), p90_s=find_p90(times))
+        one = OtherSteps((), len(times), statistics.median(times), error_s=compute_median_error(times))
         alike.setdefault((graphs, is_odd), []).append(one)
     return any(take_different_times(some, LEAST_STEPS) for some in alike.values())
 
@@ -253,7 +254,17 @@ class _Sum:
             profiled=sum(self.profiled.get((graphs, sizes), 0) for graphs, sizes, is_odd in kinds if not is_odd),
             pooled=len(kinds) if pooled else 0,
             interrupted=all(is_odd for *_, is_odd in kinds),
+            error_s=compute_median_error(times),
         )
+
+
+def compute_median_error(times: Sequence[float]) -> float:
+    """The standard error of the median of step times, from their median distance to it: a few long steps do not count.
+
+    It is that of a normal distribution, whose median distance is 0.6745 standard deviations.
+    """
+    middle = statistics.median(times)
+    return math.sqrt(math.pi / 2 / len(times)) * statistics.median(abs(time_s - middle) for time_s in times) / 0.6745
 
 
 def find_p90(times: Sequence[float]) -> float:
