@@ -268,10 +268,8 @@ class Measurement:
                 self._moments = []
                 self._kinds.make_room(())
         self._moments.append(moment)
-        unsettled = self._begins_anew(noisy, odd)
-        actions = self._schedule.cross(
-            number, boundaries.first, arrived_s, noisy=unsettled, other_profiler=other_profiler
-        )
+        anew = self._begins_anew(noisy, odd)
+        actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=anew, other_profiler=other_profiler)
         self._source, self._loop = boundaries.source, boundaries.loop
         for action in actions:
             self._do(action, moment)
