@@ -100,6 +100,18 @@ def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
     assert measurement._gpu.clocks == [], "other steps have the same numbers"
 
 
+def test_sizes_of_a_long_warm_up_that_compiles_leave_room(tmp_path: Path) -> None:
+    """As with CUDA graphs, which are recorded for each size."""
+    measurement = Measurement(tmp_path, WindowLimits(profiles=False), graphs := CalledGraphs())
+    boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
+    for number in range(400):
+        graphs.sizes.note(0, number)
+        measurement.is_noisy = True
+        measurement.cross_boundary(number, boundaries, number / 32, other_profiler=False, cycle_s=None)
+    graphs.sizes.note(0, 1000)
+    assert graphs.sizes.take() > 0
+
+
 def test_how_a_gpu_is_shared_is_asked_once_the_steps_are_timed(tmp_path: Path) -> None:
     asked: list[int] = []
 
