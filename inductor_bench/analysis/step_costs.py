@@ -286,17 +286,21 @@ def compute_eager_ratio(program: Program) -> float | None:
 
     It is exactly 1 if the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
     of the middle half of the compiled steps, or if the two differences have different signs. The steps were timed in
-    different runs, and a few slow steps change a mean, so neither can be called faster. Of several kinds of compiled
-    steps the mean is that of all timed steps, because an eager step is the mean of all, too.
+    different runs, and a few slow steps change a mean, so neither can be called faster.
     """
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
-    whole_s = statistics.fmean(program.step_times_s) if take_different_times(program.step_kinds) else 0.0
-    ratio = program.eager_step_time_s / (whole_s or program.step_time_s)
+    ratio = program.eager_step_time_s / find_time_beside_eager(program)
     medians = compute_median_steps(program)
     ratios = [ratio, medians[1] / medians[0]] if medians else [ratio]
     least = max(EQUAL_STEPS, compute_step_spread(program))
     return ratio if min(ratios) > 1 + least or max(ratios) < 1 - least else 1.0
+
+
+def find_time_beside_eager(program: Program) -> float:
+    """The seconds of a compiled step to compare with an eager one: of several kinds the mean of all timed steps."""
+    several = take_different_times(program.step_kinds) and program.step_times_s
+    return statistics.fmean(program.step_times_s) if several else program.step_time_s
 
 
 def compute_median_steps(program: Program) -> tuple[float, float] | None:

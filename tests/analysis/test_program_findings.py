@@ -704,6 +704,11 @@ def test_compilation_pays_off_after_some_steps_or_never() -> None:
     varying = with_program(run, step_times_s=(0.02, 0.03, 0.04) * 6)
     assert "show no difference" in the(compiled(varying, 0.04), "against-eager").text, "within the spread of the steps"
     assert "no measurable difference to eager" in lead(compiled(run, 0.0303))
+    kinds_of_steps = tuple(StepKind(10, time_s, share=0.5, profiled=1) for time_s in (0.02, 0.03))
+    mixed = with_program(run, step_times_s=(0.02, 0.03) * 10, step_time_s=0.03, step_kinds=kinds_of_steps)
+    assert (
+        "is 2.00x faster than an eager one (25.0 ms, eager 50.0 ms)" in the(compiled(mixed, 0.05), "against-eager").text
+    )
     known = the(with_program(run, eager_step_time_s=0.054), "against-eager").text
     assert known.endswith("(30.0 ms, eager 54.0 ms)"), "how long compilation took is unknown"
 

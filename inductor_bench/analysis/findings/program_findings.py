@@ -37,6 +37,7 @@ from ..step_costs import (
     find_graph_use,
     find_prediction,
     find_step,
+    find_time_beside_eager,
     host_sets_pace,
     list_parts,
     replay_limit_s,
@@ -424,14 +425,15 @@ def find_eager_comparison(evidence: RunEvidence) -> Iterator[Finding]:
     ratio = compute_eager_ratio(program) if program else None
     if program is None or program.eager_step_time_s is None or ratio is None:
         return
-    eager, compiled = units.seconds(program.eager_step_time_s), units.seconds(program.step_time_s)
+    compiled_s = find_time_beside_eager(program)
+    eager, compiled = units.seconds(program.eager_step_time_s), units.seconds(compiled_s)
     whole = total_s(evidence.run.capture.compile_phases)
     cost = f"the {units.seconds(whole)} of compilation, with empty caches," if whole else "compilation"
     if ratio > 1:
         text = (
             f"in one run of each a compiled step is {ratio:.2f}x faster than an eager one ({compiled}, eager {eager})"
         )
-        steps = whole / (program.eager_step_time_s - program.step_time_s)
+        steps = whole / (program.eager_step_time_s - compiled_s)
         text += f": {cost} pays off after about {units.count(_round_steps(steps))} steps" if whole else ""
         yield Finding("against-eager", text, level=FINE)
     elif ratio == 1:
