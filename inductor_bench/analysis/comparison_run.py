@@ -46,6 +46,7 @@ from .comparison_pairs import (
 )
 from .comparison_sides import Side, Sources, has_one_profiled_step, has_other_calls, make_side, names_all_operators
 from .comparison_words import (
+    BUSY_OTHERS,
     PROGRAM_FILE,
     TORCH,
     compute_waiting_share,
@@ -58,7 +59,7 @@ from .comparison_words import (
     name_surroundings_of_choices,
     name_surroundings_of_kernels,
 )
-from .findings.doubts import find_disturbed, find_disturbed_step
+from .findings.doubts import compute_share_of_others, find_disturbed, find_disturbed_step
 from .findings.finding import join_words
 from .step_costs import find_step, is_shared
 
@@ -203,12 +204,12 @@ def _find_doubt(
     """Says why the whole difference may be noise; empty if there is no reason."""
     if any(map(is_shared, (*a.runs, *b.runs))):
         return SHARED_GPU
-    single = len(a.runs) == 1 == len(b.runs)
-    if single and any(find_disturbed(run) is not None for run in (*a.runs, *b.runs)):
+    counts, every = {len(a.runs), len(b.runs)}, (*a.runs, *b.runs)
+    if 1 in counts and any(find_disturbed(run) or compute_share_of_others(run) >= BUSY_OTHERS for run in every):
         return DISTURBED
     if a.on_host and not has_cause:
         return NO_CAUSE
-    return UNEXPLAINED if single and a.on_host and not around and not _is_explained(step, parts) else ""
+    return UNEXPLAINED if counts == {1} and a.on_host and not around and not _is_explained(step, parts) else ""
 
 
 def _leave_out_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:

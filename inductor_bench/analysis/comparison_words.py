@@ -37,7 +37,13 @@ from ..records.request_fields import LIBRARIES
 from ..records.run import COPY, IDLE, SYNCHRONISING, Environment, Run
 from .comparison_pairs import Match
 from .comparison_sides import Side, SideKernel, has_other_calls
-from .findings.doubts import find_disturbed_step, find_largest_load, find_step_load, find_worst_load
+from .findings.doubts import (
+    compute_share_of_others,
+    find_disturbed_step,
+    find_largest_load,
+    find_step_load,
+    find_worst_load,
+)
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
 from .limits import compute_slowdown_of_runs, describe_limit, judge_limit
@@ -83,6 +89,10 @@ NOT_COMPLETE = " is not complete: "
 
 BUSY = 0.25
 """Share of its running time for which a process waited for a core, from which the machine counts as busy."""
+
+BUSY_OTHERS = 0.2
+"""Share of the cores' time that other processes used, from which the machine counts as busy. Even a process that never
+waits for a core is slower then: cores share caches, memory and clocks."""
 COMMON = 0.1
 """If programs with different names share less of their kernels' time than this, they are not comparable."""
 MOST_PARTS = 0.01
@@ -254,9 +264,13 @@ def describe_busy_machine(side: str, runs: Sequence[Run]) -> Iterator[str]:
         if run.program is not None and run.program.others is not None:
             yield describe_other_work(run.program.others, f"the steps of {side}")
     share = compute_waiting_share(runs)
+    others = max((compute_share_of_others(run) for run in runs), default=0.0)
     if share >= BUSY:
         waited = f"a process waited for a core for {units.whole_percent(share)} of its time"
         yield f"the machine was busy during {side}: {waited}"
+    elif others >= BUSY_OTHERS:
+        used = f"other processes used {units.whole_percent(others)} of the cores' time while its steps were timed"
+        yield f"the machine was busy during {side}: {used}"
 
 
 def _compute_waited_share(run: Run) -> float:

@@ -131,6 +131,12 @@ def test_steps_that_others_delayed_are_disowned_first_and_next_builds_nothing_on
     assert "inductor-bench optimize" not in text and "--sort gain" not in text
 
 
+@pytest.mark.parametrize(("used_s", "is_said"), [(0.02, True), (0.9, False)])
+def test_one_thread_is_a_caution_only_if_others_left_the_cores_idle(used_s: float, *, is_said: bool) -> None:
+    run = timed(replace(QUIET, time_s=1.0, others_s=used_s), threads=1)
+    assert ("threads" in {one.kind for one in list_findings(run)}) == is_said
+
+
 @pytest.mark.parametrize(
     "load",
     [

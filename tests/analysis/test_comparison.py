@@ -144,6 +144,24 @@ def test_a_busy_machine_is_named_and_its_slowness_is_noise() -> None:
     assert "the machine was busy during B: a process waited for a core for 60% of its time" in found.notes
 
 
+@pytest.mark.parametrize(("used_s", "verdict"), [(0.02, records.SLOWER), (0.5, records.UNDECIDED)])
+def test_a_side_of_one_run_beside_other_processes_decides_nothing(used_s: float, verdict: str) -> None:
+    """A process that never waits for a core is slower, too, if another one runs beside it."""
+    load = MachineLoad(10, 2, time_s=0.5, cpu_time_s=0.5, waited_s=0.0, others_s=used_s)
+    parts = [one for one in pairs.parts() if one.kind != IDLE]
+
+    def on_cpu(others: list[Part]) -> Run:
+        one = host(pairs.run(others=others))
+        assert one.program is not None
+        ranks = tuple(replace(rank, device="cpu", load=load) for rank in one.program.ranks)
+        return replace(one, program=replace(one.program, ranks=ranks))
+
+    slow = on_cpu([replace(one, time_s=one.time_s * 2, calls=one.calls * 2) for one in parts])
+    found = compare_runs([on_cpu(parts), on_cpu(parts)], [slow])
+    assert found.verdict == verdict, words(found)
+    assert ("other processes used 50%" in " ".join(found.notes)) == (verdict == records.UNDECIDED)
+
+
 def test_runs_that_other_processes_disturbed_are_left_out_if_each_side_has_others() -> None:
     busy = MachineLoad(10, 2, time_s=2.0, cpu_time_s=1.0, waited_s=1.5, others_s=3.0)
 

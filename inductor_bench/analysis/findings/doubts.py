@@ -97,6 +97,12 @@ def find_step_load(run: Run) -> MachineLoad | None:
     return find_worst_load(rank.load for rank in run.program.ranks) if run.program is not None else None
 
 
+def compute_share_of_others(run: Run) -> float:
+    """Returns the share of the cores' time that other processes had while the steps were timed; 0 on a GPU."""
+    load = find_step_load(run) if runs_on_host(run) else None
+    return load.others_share if load is not None else 0.0
+
+
 def find_disturbed_step(run: Run) -> str:
     """Says why the figures of a step on a CPU do not count; empty if they count.
 

@@ -14,6 +14,7 @@ from ...records.base import Category
 from ...records.run import COPY, COPYING, GUARDS, PYTHON, Part, ProgramChange, Run
 from ...source.compile_log import HINT
 from ..step_costs import is_uncompiled, list_parts, runs_on_host, sum_idle_by_label
+from .doubts import OTHERS, compute_share_of_others
 from .finding import (
     ADVICE,
     CAUTION,
@@ -438,10 +439,10 @@ def find_capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def find_single_thread(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports CPU graphs that ran on one thread on a machine with several CPUs."""
+    """Reports CPU graphs that ran on one thread on a machine with several CPUs that other processes left idle."""
     run = evidence.run
     single = [m for m in run.modules if find_device(m.device).runs_on_host and m.threads == 1]
-    if single and run.environment.host.cpu_count > 1:
+    if single and run.environment.host.cpu_count > 1 and compute_share_of_others(run) < OTHERS:
         cpus = f"{run.environment.host.cpu_count} CPUs"
         text = f"{join_labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"
         yield Finding("threads", text, list_slugs(single), level=CAUTION)
