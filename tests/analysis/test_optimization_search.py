@@ -20,9 +20,11 @@ from inductor_bench.analysis.optimization.search import (
     OptimizationSearch,
 )
 from inductor_bench.analysis.optimization.search_rounds import MOST_AGAIN
+from inductor_bench.analysis.optimization.step_mix import find_mix
 from inductor_bench.analysis.optimization.trial_plans import (
     CompileAhead,
     ProcessCosts,
+    TrialCandidate,
     TrialPlan,
     compute_round_time_s,
     have_conflict,
@@ -42,6 +44,7 @@ from inductor_bench.records.optimization import (
     NOT_YET,
     OPTIMIZER,
     ORIGINAL,
+    PLACEBO,
     PROVE,
     REDUNDANT,
     SCREEN,
@@ -922,3 +925,12 @@ def test_settings_are_claimed_together_if_they_were_measured_together(
     assert search.winner is not None and search.winner.slugs == slugs and not confirmed(program)
     assert search.winner.gain.share == pytest.approx(1 - 0.7 * (0.8 if len(slugs) == 2 else 1.0), abs=0.02)
     assert states(search)["row-2"] == (KEPT if len(slugs) == 2 else UNPROVEN)
+
+
+def test_a_process_that_had_few_of_the_kinds_says_nothing_of_a_variant() -> None:
+    program = DrawnProgram(1, kinds=KINDS, is_cyclic=True, most=400)
+    plan = TrialPlan("1", PROVE, (TrialCandidate(PLACEBO), TrialCandidate("a")), True, 6.0, 48)
+    mix = find_mix([program.run(plan)])
+    assert mix is not None
+    few = mix.even_out(DrawnProgram(1, kinds=KINDS[:1], is_cyclic=True).run(plan))
+    assert [(one.times_s, one.failure) for one in few.variants] == [((), "")] * 3

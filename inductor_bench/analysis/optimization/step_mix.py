@@ -24,7 +24,6 @@ LEAST_STEPS, LEAST_SHARE = 6, 0.05
 """The least number and the least share of the original's steps in a group of kinds. A smaller group joins the one whose
 steps take about as long, because each round needs a step of each group."""
 
-
 REPEATS = 4
 """The least mean number of the original's steps of a kind. If kinds are not repeated, single steps are compared."""
 
@@ -98,7 +97,8 @@ class StepMix:
         """Returns the process with rounds in place of its steps. A round's time is that of a mean step.
 
         In a process in which variants take turns, only kinds count that the original had, too. A variant whose steps
-        are mostly of other kinds cannot be compared, and has failed. A process whose kinds are unknown stays as it is.
+        are mostly of other kinds cannot be compared, and has failed. If the original itself had few of the kinds, no
+        time counts. A process whose kinds are unknown stays as it is.
         """
         if not _has_kinds(trial):
             return trial
@@ -147,7 +147,8 @@ class StepMix:
         if not variant.times_s:
             return variant
         if variant.slug not in alike:
-            return replace(variant, times_s=(), places=(), kinds=(), failure=variant.failure or OTHER_KINDS)
+            failure = variant.failure or (OTHER_KINDS if ORIGINAL in alike else "")
+            return replace(variant, times_s=(), places=(), kinds=(), failure=failure)
         own = {group: steps[variant.slug][group] for group in sorted(common)}
         rounds = min(map(len, own.values()))
         scale = math.fsum(self.parts_s) / math.fsum(self.parts_s[group] for group in own)
