@@ -11,6 +11,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from ... import units
@@ -57,19 +58,19 @@ class StepMix:
 
     groups: tuple[KindOfStep, ...]  # the shortest steps first
 
-    @property
+    @cached_property
     def shares(self) -> tuple[float, ...]:
         """The share of each group among the steps."""
         counts = [len(one.times_s) for one in self.groups]
         return tuple(count / sum(counts) for count in counts)
 
-    @property
+    @cached_property
     def parts_s(self) -> tuple[float, ...]:
         """The seconds of the original's mean step that belong to each group."""
         return tuple(share * one.typical_s for share, one in zip(self.shares, self.groups, strict=True))
 
     def describe(self) -> str:
-        """Says what a time of the search means, in a sentence without its end."""
+        """Names the kinds, and says what a step's time is in this search; without a full stop."""
         parts = [
             f"{units.whole_percent(share)} take {units.seconds(one.typical_s)}"
             for share, one in zip(self.shares, self.groups, strict=True)
@@ -112,7 +113,10 @@ class StepMix:
         return replace(trial, variants=tuple(self._make_rounds(one, steps, alike, common) for one in trial.variants))
 
     def _find_groups(self, trial: Trial) -> dict[int, int]:
-        """Returns the group of each kind that counts in a process: by the original's times if the mix has it not."""
+        """Returns the group of each kind that counts in a process.
+
+        A kind that is not in the mix belongs to the group that takes about as long as the original's steps of it.
+        """
         known = {kind: number for number, one in enumerate(self.groups) for kind in one.kinds}
         original = trial.variant(ORIGINAL)
         times_s = _sort_by_kind(original) if original is not None else {}
@@ -142,7 +146,7 @@ class StepMix:
     ) -> TrialVariant:
         """Divides a variant's steps, in their order, into as many rounds as it has steps of its rarest group.
 
-        The groups that some variant of the process has not keep their share of the time.
+        A group that is not common to the variants of the process keeps its share of the time.
         """
         if not variant.times_s:
             return variant
