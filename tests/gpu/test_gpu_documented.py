@@ -217,7 +217,8 @@ def test_a_program_is_compared_in_two_interpreters_and_bundled(desk: Path) -> No
 
 @SCRIPTS
 def test_two_runs_of_each_side_are_compared(desk: Path) -> None:
-    assert "measured, by 2 and 2 runs" in typed(desk, documented("inductor-bench compare train.py --runs 2"))
+    screen = typed(desk, documented("inductor-bench compare train.py --runs 2"))
+    assert "measured, by 2 and 2 runs" in " ".join(screen.split())
 
 
 @SCRIPTS
