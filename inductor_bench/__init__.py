@@ -54,7 +54,8 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     """
     from pathlib import Path
 
-    from .records.request import BreakdownRequest, make_target_fields
+    from .records.request import BreakdownRequest
+    from .records.request_fields import make_target_fields
     from .workflows.breakdown import run_breakdown
     from .workflows.progress import Silent
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from .. import units
 from ..errors import InductorBenchError
 from ..records.comparison import (
     FASTER,
     ITERATION,
     NOT_COMPARABLE,
+    REST,
     SLOWER,
     STEP,
     UNCHANGED,
@@ -24,6 +26,7 @@ from ..records.comparison import (
     RunComparison,
     SideSummary,
     StepChange,
+    StepProof,
 )
 from ..records.run import Run
 from .comparison_causes import Setting, describe_kernel_change, divide_difference
@@ -47,6 +50,7 @@ from .comparison_pairs import (
 from .comparison_sides import Side, Sources, has_one_profiled_step, has_other_calls, make_side, names_all_operators
 from .comparison_words import (
     BUSY_OTHERS,
+    PROGRAM,
     PROGRAM_FILE,
     TORCH,
     compute_waiting_share,
@@ -75,8 +79,7 @@ ONE_PROFILE = (
 )
 ONE_RUN = (
     "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
-    "TARGET` makes several runs of each side, in turn (of two versions of a program: let it read a variable, and give "
-    "--env NAME=VALUE)"
+    "before.py after.py` runs two versions of a program in turn until it is decided which is faster"
 )
 
 
@@ -86,6 +89,7 @@ def compare_runs(
     names: tuple[str, str] = ("A", "B"),
     texts: tuple[Sources, Sources] = ({}, {}),
     changed: Sequence[EnvironmentDifference] = (),
+    proof: StepProof | None = None,
 ) -> RunComparison:
     """Compares the runs of B with those of A.
 
@@ -94,6 +98,7 @@ def compare_runs(
         names: the names of the sides, as the user would type them.
         texts: the texts of their kernels, if they are known.
         changed: the difference that was made on purpose. It comes first, and the records may not show it.
+        proof: what timed processes say of the step. It decides; the runs say where the difference comes from.
 
     Raises:
         InductorBenchError: a side measured nothing.
@@ -104,8 +109,7 @@ def compare_runs(
     first, second = regroup_operators(side_of(a), side_of(b))
     graphs, unknown = keep_kernels_of_both(pair_graphs(first, second))
     matches = pair_kernels(graphs, texts)
-    found = list_environment_differences(a[0], b[0])
-    differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
+    differences = _list_differences(a[0], b[0], changed)
     busy = [note for side, runs in (("A", a), ("B", b)) for note in describe_busy_machine(side, runs)]
     around, several = name_surroundings_of_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
     if not busy and several:  # interleaved runs on a quiet machine: the change made on purpose may be the cause
@@ -121,12 +125,10 @@ def compare_runs(
     single_step = any(map(has_one_profiled_step, (*first.runs, *second.runs)))
     setting = Setting(noise, texts, compiler, around, edited, bool(busy), choices, tuned, several, single_step)
     kernels = [describe_kernel_change(match, setting) for match in matches]
-    step = _describe_step_change(first, second, step_noise)
-    parts = divide_difference(first, second, graphs, kernels, step, setting)
-    has_cause = bool(differences) or _has_cause(parts, kernels)
-    if doubt := _find_doubt(first, second, step, parts, around, has_cause=has_cause):
-        step = _describe_step_change(first, second, make_noise_of_whole_difference(step_noise, first, second, doubt))
-    reasons = explain_incomparable(first, second, matches)
+    divide = partial(divide_difference, first, second, graphs, kernels, setting=setting)
+    judge = partial(_judge_by_proof, proof) if proof is not None else partial(_judge_by_runs, around, kernels)
+    step, parts = judge(first, second, step_noise, divide, is_changed=bool(differences))
+    reasons = explain_incomparable(first, second, matches) if proof is None else ()
     return RunComparison(
         comparable=not reasons,
         reasons=reasons,
@@ -138,8 +140,90 @@ def compare_runs(
         parts=_leave_out_verdicts(parts, reasons),
         graphs=tuple(map(_describe_graph_change, graphs)),
         kernels=_leave_out_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
-        notes=tuple(dict.fromkeys((*left_out, *_list_notes(a, b, unknown, busy, stepless)))),
+        notes=tuple(dict.fromkeys((*left_out, *_list_notes(a, b, unknown, busy, stepless, decide=proof is None)))),
+        proof=proof,
     )
+
+
+Divide = Callable[[StepChange], list[PartChange]]
+
+
+def _judge_by_runs(
+    around: Sequence[EnvironmentDifference],
+    kernels: Sequence[KernelChange],
+    a: Side,
+    b: Side,
+    noise: Noise,
+    divide: Divide,
+    *,
+    is_changed: bool,
+) -> tuple[StepChange, list[PartChange]]:
+    """Judges the step, and divides its difference. The whole difference may be noise, for a reason that is said."""
+    step = _describe_step_change(a, b, noise)
+    parts = divide(step)
+    if doubt := _find_doubt(a, b, step, parts, around, has_cause=is_changed or _has_cause(parts, kernels)):
+        step = _describe_step_change(a, b, make_noise_of_whole_difference(noise, a, b, doubt))
+    return step, parts
+
+
+def _judge_by_proof(
+    proof: StepProof, a: Side, b: Side, noise: Noise, divide: Divide, *, is_changed: bool
+) -> tuple[StepChange, list[PartChange]]:
+    """Takes the verdict of timed processes, and divides their difference as the profiled runs show it.
+
+    There are no parts if the runs have no step.
+    """
+    step = _take_step(proof)
+    parts = divide(replace(step, noise=noise.relative)) if a.in_step and b.in_step else []
+    return step, [_explain_rest(part, a, b) for part in parts]
+
+
+def compare_steps(
+    a: Run, b: Run, names: tuple[str, str], changed: Sequence[EnvironmentDifference], proof: StepProof
+) -> RunComparison:
+    """Makes the comparison of processes whose steps were timed and not profiled: the step without its parts.
+
+    Args:
+        a, b: records of the two sides with their requests and environments, and without measurements.
+        names: the names of the sides, as the user would type them.
+        changed: the difference that was made on purpose.
+        proof: what the processes say.
+    """
+    return RunComparison(
+        comparable=True,
+        reasons=(),
+        verdict=proof.verdict,
+        environment_differences=_list_differences(a, b, changed),
+        a=replace(_summarise_side(names[0], [a]), runs=len(proof.a_steps_s)),
+        b=replace(_summarise_side(names[1], [b]), runs=len(proof.b_steps_s)),
+        step=_take_step(proof),
+        proof=proof,
+    )
+
+
+def _list_differences(a: Run, b: Run, changed: Sequence[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
+    said = {"target"} if any(row.name == PROGRAM for row in changed) else set[str]()
+    rows = (*changed, *(row for row in list_environment_differences(a, b) if row.name not in said))
+    return tuple({row.name: row for row in rows if row.a != row.b}.values())
+
+
+def _take_step(proof: StepProof) -> StepChange:
+    """The step's difference as the processes show it."""
+    counts = len(proof.a_steps_s), len(proof.b_steps_s)
+    noise, source = 0.0, "unknown"
+    if proof.low_s is not None and proof.high_s is not None:
+        noise = max(proof.high_s - proof.delta_s, proof.delta_s - proof.low_s) / proof.a_s
+        source = f"measured, by {counts[0]} and {counts[1]} processes in turn"
+    change = {name: getattr(proof, name) for name in ("a_s", "b_s", "delta_s", "low_s", "high_s", "verdict")}
+    return StepChange(**change, noise=noise, noise_source=source)
+
+
+def _explain_rest(part: PartChange, a: Side, b: Side) -> PartChange:
+    """Says of the time that belongs to no part how long the profiled runs' steps are."""
+    if part.cause != REST:
+        return part
+    detail = f"the profiled runs' steps take {units.seconds(a.step_s)} in A and {units.seconds(b.step_s)} in B"
+    return replace(part, detail=detail)
 
 
 def _choose_runs(
@@ -166,7 +250,13 @@ def _choose_runs(
 
 
 def _list_notes(
-    a: Sequence[Run], b: Sequence[Run], unknown: list[str], busy: Sequence[str], stepless: Sequence[str]
+    a: Sequence[Run],
+    b: Sequence[Run],
+    unknown: list[str],
+    busy: Sequence[str],
+    stepless: Sequence[str],
+    *,
+    decide: bool,
 ) -> Iterator[str]:
     """Yields what limits the figures: the records, graphs with unknown kernels, a busy machine, no step."""
     yield from (note for side, runs in (("A", a), ("B", b)) for run in runs for note in list_doubts(side, run))
@@ -175,7 +265,7 @@ def _list_notes(
     yield from busy
     if stepless:
         yield NO_STEP.format(" and ".join(stepless))
-    if len(a) == 1 == len(b):
+    if decide and len(a) == 1 == len(b):
         yield ONE_RUN
 
 

@@ -46,7 +46,7 @@ from .findings.doubts import (
 )
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
-from .limits import compute_slowdown_of_runs, describe_limit, judge_limit
+from .limits import compute_slowdown, describe_limit, judge_limit
 from .roofline import describe_other_work
 from .statistics import EFFECT
 from .step_costs import runs_on_host
@@ -76,8 +76,8 @@ _LIBRARIES = (
 
 TORCH, TRITON = "torch", "triton"
 """The names of a difference of torch's version and of Triton's version."""
-INTERPRETER = "interpreter"
-"""The name of a difference that was made on purpose: how the program runs."""
+INTERPRETER, PROGRAM = "interpreter", "program"
+"""The names of differences that were made on purpose: how the program runs, and which program it is."""
 PROGRAM_FILE = "the program's file"
 """The name of a difference of the contents of the program's file."""
 SHOWN_DIGITS = 12
@@ -93,6 +93,8 @@ BUSY = 0.25
 BUSY_OTHERS = 0.2
 """Share of the cores' time that other processes used, from which the machine counts as busy. Even a process that never
 waits for a core is slower then: cores share caches, memory and clocks."""
+LONGER_BUDGET = "give a longer --budget"
+
 COMMON = 0.1
 """If programs with different names share less of their kernels' time than this, they are not comparable."""
 MOST_PARTS = 0.01
@@ -354,6 +356,9 @@ def write_headline(comparison: RunComparison, limit: float | None = None) -> str
     change += f", {describe_interval(comparison)}"
     if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
         return f"The difference is too small to count: {times} ({change}); less than {units.whole_percent(EFFECT)}."
+    if comparison.proof is not None and step.low_s is None:
+        counts = len(comparison.proof.a_steps_s), len(comparison.proof.b_steps_s)
+        return f"Undecided: {times} ({change}). {counts[0]} and {counts[1]} processes are too few; {LONGER_BUDGET}."
     noise = f"±{units.percent(step.noise)}, {step.noise_source}"
     return f"Undecided: {times} ({change}). The noise between runs is {noise}."
 
@@ -365,13 +370,13 @@ def exceeds_limit(comparison: RunComparison, limit: float) -> str:
     """
     if comparison.verdict == NOT_COMPARABLE:
         return NOT_COMPARABLE
-    return judge_limit(compute_slowdown_of_runs(comparison), limit)
+    return judge_limit(compute_slowdown(comparison.step), limit)
 
 
 def _describe_limit(comparison: RunComparison, limit: float) -> str:
     if comparison.verdict == NOT_COMPARABLE:
         return f"Limit of {100 * limit:g}%: failed"
-    return describe_limit(compute_slowdown_of_runs(comparison), limit)
+    return describe_limit(compute_slowdown(comparison.step), limit)
 
 
 def describe_interval(comparison: RunComparison) -> str:
@@ -412,7 +417,8 @@ def list_notes(comparison: RunComparison) -> Iterator[str]:
     if calls:
         numbers = join_words([f"{name_part(part)} {_describe_calls(part)}" for part in calls])
         yield f"Other numbers of calls in the profiled steps: {numbers}."
-    yield describe_code(comparison)
+    if comparison.kernels or comparison.proof is None:
+        yield describe_code(comparison)
 
 
 def _describe_waits(comparison: RunComparison) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..records.comparison import FASTER, SLOWER, UNDECIDED, Pairing, RunComparison
+from ..records.comparison import FASTER, SLOWER, UNDECIDED, Change, Pairing
 from ..records.retune import SAVES, STEPS, Verification
 from ..units import percent
 from .statistics import (
@@ -28,12 +28,11 @@ class Slowdown:
     effect: float = 0.0
 
 
-def compute_slowdown_of_runs(comparison: RunComparison) -> Slowdown:
+def compute_slowdown(step: Change) -> Slowdown:
     """Computes how much longer B's step is than A's."""
-    step = comparison.step
     if step.low_s is None or step.high_s is None or not step.a_s:
         return Slowdown()
-    counts = comparison.verdict in (SLOWER, FASTER)
+    counts = step.verdict in (SLOWER, FASTER)
     return Slowdown(step.low_s / step.a_s, step.high_s / step.a_s, 0.0 if counts else EFFECT)
 
 

@@ -176,6 +176,78 @@ def find_drift(samples: Sequence[float]) -> Drift:
     return Drift(change, apart and abs(change) >= DRIFT)
 
 
+# The difference of two groups of samples that are not paired.
+
+
+RANKED = 6
+"""The least number of samples in each group from which ranks decide; with fewer, ranks cannot be certain."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The difference of two groups, with its confidence interval; without ends if there are too few samples."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def compute_shift(values: Sequence[float], others: Sequence[float], confidence: float) -> Shift:
+    """How much larger one group of samples is than another.
+
+    From :data:`RANKED` samples on, the estimate is that of Hodges and Lehmann, the median of all differences, and its
+    interval is the exact one of the rank sum test of Mann and Whitney (Hollander, Wolfe and Chicken, Nonparametric
+    Statistical Methods, 4.3): single disturbed samples hardly move it. With fewer samples it is Student's, which
+    supposes that samples are normally distributed.
+
+    Args:
+        values: samples.
+        others: samples of the other group.
+        confidence: of the interval.
+
+    Raises:
+        ValueError: a group is empty.
+    """
+    differences = sorted(value - other for value in values for other in others)
+    middle, counts = statistics.median(differences), (len(values), len(others))
+    if min(counts) >= RANKED:
+        place = _find_rank_limit(*counts, confidence)
+        if place is not None:
+            return Shift(middle, differences[place], differences[-1 - place])
+    freedom = sum(counts) - 2
+    if min(counts) < 2:
+        return Shift(middle, -math.inf, math.inf)
+    squares = sum((len(group) - 1) * statistics.variance(group) for group in (values, others))
+    reach = compute_student_quantile(freedom, confidence) * math.sqrt(
+        squares / freedom * sum(1 / one for one in counts)
+    )
+    middle = statistics.fmean(values) - statistics.fmean(others)
+    return Shift(middle, middle - reach, middle + reach)
+
+
+def _find_rank_limit(first: int, second: int, confidence: float) -> int | None:
+    """The largest number of differences below the interval for this confidence; ``None`` if none can be."""
+    below, found = 0, None
+    for place, ways in enumerate(_count_rank_sums(first, second)):
+        below += ways
+        if 2 * below > (1 - confidence) * math.comb(first + second, first):
+            return found
+        found = place
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _count_rank_sums(first: int, second: int) -> tuple[int, ...]:
+    """In how many orders of two groups 0, 1, 2, … pairs are the wrong way round (Mann and Whitney's U)."""
+    ways = [1] + [0] * (first * second)
+    for size in range(1, first + 1):  # the Gaussian binomial coefficient, factor by factor
+        for count in range(first * second, second + size - 1, -1):
+            ways[count] -= ways[count - second - size]
+        for count in range(size, first * second + 1):
+            ways[count] += ways[count - size]
+    return tuple(ways)
+
+
 # What a program saves per step with other kernels, from steps that alternate between the two.
 
 

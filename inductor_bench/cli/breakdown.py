@@ -9,8 +9,8 @@ import click
 
 from ..analysis.step_costs import is_beside_step
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
-from ..records.request import BreakdownRequest, make_target_fields
-from ..records.request_fields import write_help_lines
+from ..records.request import BreakdownRequest
+from ..records.request_fields import make_target_fields, write_help_lines
 from ..records.run import Run
 from ..report.run.run_document import FORMATS, make_answer_document
 from .console import Console

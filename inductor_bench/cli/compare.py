@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..analysis.comparison_words import exceeds_limit
+from ..analysis.limits import compute_slowdown, judge_limit
 from ..errors import EXIT_FAILURE, UsageError
-from ..records.comparison import NOT_COMPARABLE, BatchComparison, RunComparison
+from ..records.comparison import NOT_COMPARABLE, UNDECIDED, BatchComparison, RunComparison, StepProof
 from ..records.request import CompareRequest
+from ..records.request_fields import names_program
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
 from ..report.formats import View, show_as_json, show_as_markdown, show_as_page
 from ..store.files import write_text
@@ -40,19 +43,21 @@ if TYPE_CHECKING:
 
 HELP = """Say how much slower B is than A, and why.
 
-A and B are two RUN folders, two zipped RUNs, or two batches. Their graphs and kernels are paired, and the difference
-of their steps is divided into parts that add up to it: changed code, changed configs, fusions, library calls, numbers
-of calls, eager operators, copies, idle time, and noise.
+A and B are two programs, two RUN folders, two zipped RUNs, or two batches. The difference of their steps is divided
+into parts that add up to it: changed code, changed configs, fusions, library calls, numbers of calls, eager operators,
+copies, idle time, and noise.
 
 \b
-inductor-bench compare runs/train-1 runs/train-2 --fail-above 5%
-inductor-bench compare train.py --python old/bin/python --python new/bin/python
+inductor-bench compare before.py after.py            # is my change faster?
 inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1
-inductor-bench compare runs/compare-train            # the same runs again
+inductor-bench compare train.py --python old/bin/python --python new/bin/python
+inductor-bench compare runs/train-1 runs/train-2 --fail-above 5%
+inductor-bench compare runs/compare-train            # the same processes again
 
-With one TARGET `compare` makes the runs, in turn (A B B A), each as `breakdown` makes it. A runs under the first
---python, B under the second; only B has the variables of --env. With neither option, A and B are the same, and the
-difference is noise.
+Programs run in turn (A B B A). First their steps are timed in whole processes until it is decided whether B is faster,
+or the --budget is over; --runs 0 leaves it at that. Then a run of each is profiled, as `breakdown` does, to say where
+the difference comes from. With one TARGET, A runs under the first --python, B under the second; only B has the
+variables of --env. With neither option, A and B are the same, and the difference is noise.
 
 Exit code: 0. With --fail-above: 0 only if the whole interval of B's slowdown is at most the limit, 4 if the whole
 interval is above it, else 5 (undecided); 1 if the two are not comparable, or if batch B lacks a model that A ran. With
@@ -107,17 +112,29 @@ def _compare(context: click.Context, values: dict[str, Any], console: Console, *
     from ..workflows.compare import PAIR, compare_folder, compare_program, compare_records
 
     targets, arguments = values["targets"], context.meta.get(ARGUMENTS, ())
-    if len(targets) == 2 and not arguments:
+    programs = [target for target in targets if names_program(target)]
+    if len(targets) == 2 and not arguments and len(programs) < 2:
         _refuse_options(values, None)
         return compare_records(Path(targets[0]), Path(targets[1]), files=files)
     if len(targets) == 1 and not arguments and os.path.isfile(Path(targets[0]) / PAIR):
         _refuse_options(values, None)
         return compare_folder(Path(targets[0]))
-    if len(targets) > 1 or not (targets or arguments):
+    if len(targets) > 2 or not (targets or arguments):
         raise UsageError(
-            f"{len(targets)} targets were given", "give two runs, two batches, or one program to run", "wrong-target"
+            f"{len(targets)} targets were given",
+            "give two programs, two runs, two batches, or one program",
+            "wrong-target",
         )
-    return compare_program(make_request(CompareRequest, values, **find_target(context, values)), console)
+    fields = find_target(context, {**values, "targets": targets[:1]})
+    request = make_request(CompareRequest, values, second=targets[1] if len(targets) == 2 else "", **fields)
+    return compare_program(request, console, partial(_answers, limit=values["fail_above"]))
+
+
+def _answers(proof: StepProof, limit: float | None) -> bool:
+    """Whether the timed processes answer the question: B is faster or slower; with a limit, B keeps it or does not."""
+    if limit is None:
+        return proof.verdict != UNDECIDED
+    return judge_limit(compute_slowdown(proof), limit) != UNDECIDED
 
 
 def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:

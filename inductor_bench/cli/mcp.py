@@ -62,7 +62,7 @@ from .mcp_tools import (
     describe_tool,
     list_command_words,
     make_input_schema,
-    names_program,
+    runs_program,
 )
 from .presentation import PROGRESS
 
@@ -196,7 +196,7 @@ class Jobs:
         import anyio
 
         self.permissions.check(tool, given)
-        measuring = tool.runs or names_program(tool, given)
+        measuring = tool.runs or runs_program(tool, given)
         self._check_load(measuring)
         words = list_command_words(tool, given)
         words[1:1] = self._format(tool, given)

@@ -13,6 +13,7 @@ import click
 
 from ..errors import UsageError
 from ..records.request import DEFAULT_BATCH_SIZE
+from ..records.request_fields import names_program
 
 RUNS = "It runs programs, and may take minutes."
 COMMON = "Paths are relative to the folder of the server, and have to stay in it."
@@ -57,8 +58,8 @@ TOOLS = (
     ),
     Tool(
         "compare",
-        "Say how much slower B is than A, and why: `targets` are two RUNs. With `fail_above` a verdict. One target or "
-        "`command` is a program, which is run for both sides.",
+        "Say how much slower B is than A, and why: `targets` are two RUNs, or two programs, which run in turn. With "
+        "`fail_above` a verdict.",
         runs=False,
     ),
     Tool(
@@ -197,7 +198,7 @@ _WORDS = {
     "training": "true: with a loss and a backward pass; false: without gradients.",
     "modes.with": "One more row for each, with these settings: a name such as cudnn-benchmark, or NAME=VALUE; several "
     "with commas between them. [default: none]",
-    "compare.targets": f"Two RUNs, A and B, or one program for both: {_PROGRAM}",
+    "compare.targets": f"Two RUNs or programs, A and B, or one program for both: {_PROGRAM}",
     "modes.targets": f"One program: {_PROGRAM}",
     "optimize.targets": f"A RUN, or one program: {_PROGRAM}",
     "apply.run": "The folder of a RUN, RUN/tuned or RUN/optimized; not with `known`.",
@@ -223,6 +224,7 @@ _DEFAULTS = {
     "kernel.timeout": "1 to 10 minutes, by the step",
     "python": "the command's, or that of this tool",
     "compare.python": "that of this tool",
+    "compare.runs": "1",
     "kernel.python": "that of this tool",
     "other_python": "that of FILE",
 }
@@ -304,7 +306,7 @@ class Permissions:
         Raises:
             UsageError: it leads out of the folder, or runs a program that may not be run.
         """
-        if (tool.runs or names_program(tool, given)) and not self.allow_run:
+        if (tool.runs or runs_program(tool, given)) and not self.allow_run:
             raise UsageError(f"{tool.name} runs programs, but this server may not run any", START, "not-allowed")
         for name, one in list_parameters(tool).items():
             is_path = isinstance(one, click.Argument) or isinstance(one.type, click.Path) or name in ALSO_PATHS
@@ -334,6 +336,9 @@ class Permissions:
 START = "the person who starts the server allows it with --allow-run"
 
 
-def names_program(tool: Tool, given: Mapping[str, Any]) -> bool:
-    """Whether a comparison runs a program: it does unless it has two results."""
-    return tool.verb == "compare" and (bool(given.get("command")) or len(given.get("targets") or ()) != 2)
+def runs_program(tool: Tool, given: Mapping[str, Any]) -> bool:
+    """Whether a comparison runs programs: it does unless it has two results."""
+    targets = given.get("targets") or ()
+    return tool.verb == "compare" and (
+        bool(given.get("command")) or len(targets) != 2 or any(names_program(str(target)) for target in targets)
+    )

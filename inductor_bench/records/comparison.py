@@ -74,6 +74,24 @@ class StepChange(Change):
 
 
 @dataclass(frozen=True)
+class KindChange(Change):
+    """The difference of the steps of one kind (graphs and sizes)."""
+
+    share: float = 0.0  # the share of A's steps that are of this kind
+
+
+@dataclass(frozen=True)
+class StepProof(Change):
+    """The difference of the step in processes of A and B that ran in turn, without a profile."""
+
+    a_steps_s: tuple[float, ...] = ()  # the seconds of a step in each process of A that counts
+    b_steps_s: tuple[float, ...] = ()  # the seconds of a step in each process of B that counts
+    kinds: tuple[KindChange, ...] = ()  # the differences by kind of step; empty if all are of one kind
+    # what limits the figures, and what else the processes show
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class PartChange(Change):
     """A part of the difference. The differences of all parts add up to the difference of the step."""
 
@@ -144,6 +162,8 @@ class RunComparison:
     graphs: tuple[GraphChange, ...] = ()  # the compiled graphs and their counterparts
     kernels: tuple[KernelChange, ...] = ()  # the rows of all kernels, the largest difference first
     notes: tuple[str, ...] = ()  # what limits these figures
+    # the processes that decided the verdict; ``None`` if the runs decided it
+    proof: StepProof | None = None
 
 
 # The comparison of two kernels that were timed in turn.

@@ -121,6 +121,9 @@ run the result as the user would, in new processes in which its settings are on 
 WARMING = "warm"
 """The purpose of a process that only compiles variants, so that a later one finds them in its cache."""
 
+TIMED = "timed"
+"""The purpose of a process of ``compare``, whose steps are timed and nothing else."""
+
 
 RANKS = "ranks"
 """Kind of the failure of a program whose ranks did not change their variants at the same steps."""
@@ -177,7 +180,8 @@ class Trial:
     """One process of the program, in which variants were timed, or compiled ahead. ``trials/NAME.json`` holds it."""
 
     name: FileName  # the name of this process's files
-    # why it ran: ``screen`` (to rank), ``prove``, ``combine``, ``confirm`` (whole runs) or ``warm`` (to compile)
+    # why it ran: ``screen`` (to rank), ``prove``, ``combine``, ``confirm`` (whole runs), ``warm`` (to compile), or
+    # ``timed`` (for ``compare``)
     purpose: str
     alternates: bool  # whether the process switched between the variants; otherwise it ran one variant all the time
     slugs: tuple[str, ...]  # the variants that were asked for, without the original

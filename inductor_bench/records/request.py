@@ -6,25 +6,13 @@ the request in a record, the program's job, and the words of a command that is p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
 from .base import IN_RECORD, Category, FileName
-from .request_fields import (
-    ASKED,
-    COMPILED_HERE,
-    GIVEN,
-    LIBRARIES,
-    Needs,
-    join_by_or,
-    option,
-    part,
-    same,
-    write_accepted_hint,
-)
+from .request_fields import ASKED, COMPILED_HERE, GIVEN, LIBRARIES, Needs, join_by_or, option, part, same
 
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
@@ -41,19 +29,6 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 TARGET = ("target", "others", "arguments")
 """The fields of what is broken down, which are no options."""
-
-
-def make_target_fields(names: Sequence[str], accepted: str = write_accepted_hint()) -> Mapping[str, Any]:
-    """The fields of a request that name its targets: none, one, or several compiled modules.
-
-    Raises:
-        UsageError: a name is empty, for example because a shell variable is not set; ``accepted`` says what a target
-            is.
-    """
-    if "" in names:
-        raise UsageError("the target is an empty name", accepted, "missing-target")
-    target, *others = names or ("",)
-    return {"target": target, "others": tuple(others)}
 
 
 # The requests that records hold.
@@ -274,6 +249,9 @@ class ModelRequest(BreakdownRequest):
 BUDGET_S = 1200.0
 """The time limit of ``optimize`` in seconds if none is given."""
 
+COMPARE_BUDGET_S = 300.0
+"""The time limit of the processes of ``compare`` that are only timed, in seconds, if none is given."""
+
 _SEARCH = Needs("optimize", "is for a search", "add --optimize")
 
 
@@ -490,7 +468,7 @@ class ApplyRequest:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """The request to run one program in two settings, interleaved, and to compare its runs."""
+    """The request to run two versions of a program, or one program in two settings, in turn, and to compare them."""
 
     pythons: tuple[str, ...] = option(
         (), "--python", metavar="PATH", help="The interpreter of A, then the interpreter of B."
@@ -498,16 +476,31 @@ class CompareRequest:
     variables: tuple[tuple[str, str], ...] = option(
         (), "--env", metavar="NAME=VALUE", kind="pairs", help="Set this variable in B."
     )
-    runs: int = option(2, "--runs", metavar="N", least=1, shown="2", help="Make N runs of each side.")
+    budget_s: float = option(
+        COMPARE_BUDGET_S,
+        "--budget",
+        metavar="TIME",
+        kind="duration",
+        shown="5m",
+        help="Time limit (90s, 5m) of the timed processes; they end once it is decided which is faster.",
+    )
+    runs: int | None = option(
+        None,
+        "--runs",
+        metavar="N",
+        least=0,
+        help="Then profile N runs of each side, to say why (by default 1).",
+    )
     breakdown: BreakdownRequest = part(  # of each run; its ``output`` is the folder of all runs
         BreakdownRequest,
         "output force training mode amp device batch_size steps skip timeout_s",
-        output={"metavar": "DIR", "help": "Where the runs are written; by default runs/compare-NAME."},
+        output={"metavar": "DIR", "help": "The folder of all files; by default runs/compare-NAME."},
         force={"help": "Replace earlier runs in that folder."},
         training={"help": "For a factory or a named model: as for breakdown."},
         batch_size={"help": "Batch size of a named model."},
         timeout_s={"help": "Time limit of each process, in seconds."},
     )
+    second: str = ""  # the target of B; empty if it is that of A
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ disk, in ``workflows.modules.targets``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
+from ..errors import UsageError
 from .base import IN_RECORD
 
 _DECIDED_HERE = frozenset({"training", "optimizer", "mode", "dynamic", "amp", "device", "seed", "live"})
@@ -119,6 +120,13 @@ LIBRARIES = {source.kind: source for source in SOURCES if source.builder}
 PROGRAMS = frozenset(source.kind for source in SOURCES if source.program)
 NAMED_IN_HINTS = tuple(source.kind for source in LIBRARIES.values() if source.accepted)
 """The libraries that errors name as examples of all."""
+
+
+def names_program(target: str) -> bool:
+    """Whether the name of a target is that of a Python file, a factory, or a library's model, and of no result."""
+    name, colon, _ = target.partition(":")
+    return name.endswith(".py") or (bool(colon) and name in LIBRARIES)
+
 
 COMPILED_HERE = frozenset(source.kind for source in SOURCES if "mode" in source.takes)
 """Kinds of targets for which this tool writes the program around the model, and decides how it runs."""
@@ -310,3 +318,16 @@ def as_recorded(request: Any) -> Any:
     default."""
     left_out = [item for item in fields(request) if not item.metadata.get(IN_RECORD, True)]
     return replace(request, **{item.name: item.default for item in left_out})
+
+
+def make_target_fields(names: Sequence[str], accepted: str = write_accepted_hint()) -> Mapping[str, Any]:
+    """The fields of a request that name its targets: none, one, or several compiled modules.
+
+    Raises:
+        UsageError: a name is empty, for example because a shell variable is not set; ``accepted`` says what a target
+            is.
+    """
+    if "" in names:
+        raise UsageError("the target is an empty name", accepted, "missing-target")
+    target, *others = names or ("",)
+    return {"target": target, "others": tuple(others)}

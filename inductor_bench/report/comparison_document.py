@@ -34,6 +34,7 @@ from ..records.comparison import (
     Change,
     KernelChange,
     KernelSide,
+    KindChange,
     ModelComparison,
     PartChange,
     RunComparison,
@@ -108,11 +109,12 @@ def make_comparison_document(comparison: RunComparison, view: View) -> Document:
         (
             Sentence(write_headline(comparison, view.limit), LEAD),
             *(Sentence(f"{note}.", BAD) for note in incomplete),
+            *_make_proof(comparison),
             *make_sentences(list_notes(comparison)),
             Section("What differs around the program", (_make_environment_table(comparison),), short="Environment"),
             Section(
                 "Where the difference comes from",
-                _make_parts_table(comparison),
+                _make_parts_table(comparison) if comparison.parts else (),
                 short="Parts",
                 note="the parts add up to it",
             ),
@@ -122,12 +124,38 @@ def make_comparison_document(comparison: RunComparison, view: View) -> Document:
                 short="Kernels",
                 note=f"times of all calls in {currency}",
             ),
-            Section("Graphs", (_make_graphs_table(comparison),), on=ShownIn.PAPER),
+            Section("Graphs", (_make_graphs_table(comparison),) if comparison.graphs else (), on=ShownIn.PAPER),
             Section("Notes", (said,)),
             Section("Next", (commands,), quiet=True),
         ),
         sources,
     )
+
+
+def _make_proof(comparison: RunComparison) -> Iterator[Block]:
+    """The processes that decided the verdict, and the kinds of steps."""
+    proof = comparison.proof
+    if proof is None:
+        return
+    sides = [
+        f"{name} {units.seconds(min(steps_s))} to {units.seconds(max(steps_s))}"
+        for name, steps_s in (("A", proof.a_steps_s), ("B", proof.b_steps_s))
+    ]
+    counts = f"{len(proof.a_steps_s)} and {len(proof.b_steps_s)} processes ran in turn, without a profile"
+    yield Sentence(f"{counts}; their steps take: {', '.join(sides)}.")
+    yield from make_sentences(f"{note[:1].upper()}{note[1:]}." for note in proof.notes)
+    if proof.kinds:
+        yield make_table(proof.kinds, _list_kind_cells)
+
+
+def _list_kind_cells(kind: KindChange) -> Iterator[tuple[Column, Cell]]:
+    ends = [format_signed(end_s) for end_s in (kind.low_s, kind.high_s) if end_s is not None]
+    yield make_text_column("steps"), Cell(units.whole_percent(kind.share), kind.share)
+    yield Column("A"), Cell(units.seconds(kind.a_s), kind.a_s)
+    yield Column("B"), Cell(units.seconds(kind.b_s), kind.b_s)
+    yield Column("difference"), Cell(format_signed_percent(kind.delta_s, kind.a_s), kind.delta_s)
+    yield Column("interval", spare=1), Cell(" to ".join(ends) or units.MISSING)
+    yield Column("verdict", False), Cell(kind.verdict, tone=TONES.get(kind.verdict, ""))
 
 
 def _describe_side(side: SideSummary) -> str:

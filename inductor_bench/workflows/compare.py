@@ -1,19 +1,22 @@
-"""Compares two runs, of two folders or of one program that it runs twice and more, and two batches."""
+"""Compares two runs, two batches, or two versions of a program, which it runs in turn."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
 
-from ..analysis.comparison_run import compare_runs
-from ..analysis.comparison_words import INTERPRETER
+from ..analysis.comparison_run import compare_runs, compare_steps
+from ..analysis.comparison_words import INTERPRETER, PROGRAM
+from ..analysis.optimization.step_proof import A, B
 from ..errors import InductorBenchError, UsageError
 from ..records.batch_record import Batch
 from ..records.comparison import (
@@ -23,19 +26,25 @@ from ..records.comparison import (
     KernelSide,
     ModelComparison,
     RunComparison,
+    StepProof,
 )
 from ..records.request import BreakdownRequest, CompareRequest
+from ..records.request_fields import PROGRAMS, as_recorded
 from ..records.run import Run
 from ..source.module_reader import read_module
 from ..store import codec
-from ..store.files import find_free_folder, read_json, refuse_link, remove_file, write_json
-from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, read_rows, remove_run
+from ..store.files import find_free_folder, hash_file, read_json, refuse_link, remove_file, write_json
+from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, OptimizationFolder, RunFolder, read_rows, remove_run
 from ..store.redaction import Redaction
 from ..store.run_files import unpack_run
+from ..version import __version__
 from .breakdown import run_breakdown
 from .modules.compile_environment import COLD, PLACES, SETTINGS
-from .modules.targets import find_path_kind, is_command
+from .modules.program_run import find_python, name_python
+from .modules.targets import find_path_kind, find_program_file, is_command, make_title, resolve_target
+from .optimize import read_machine
 from .progress import Progress
+from .timed_turns import FOLDERS, TimedTurns, is_decided, time_in_turn
 
 # Opens what ``compare`` is given: RUN folders, zipped RUNs, and the texts of their kernels.
 
@@ -83,9 +92,7 @@ def check_run(path: Path) -> None:
             "no-such-target",
         )
     if path.suffix == ".py":
-        raise UsageError(
-            f"{path} is a program and no run", "give one program: it is run for both sides", "wrong-target"
-        )
+        raise UsageError(f"{path} is a program and no run", "give two runs, or two programs", "wrong-target")
 
 
 class KernelTexts(Mapping[tuple[str, str], str]):
@@ -121,7 +128,8 @@ class KernelTexts(Mapping[tuple[str, str], str]):
         return {name: kernel.source for kernel in kernels for name in (kernel.name, kernel.event_name)}
 
 
-# Makes the runs of both sides, interleaved (A B B A), so that a slow change of the machine affects both alike.
+# Runs both sides in turn (A B B A), so that a slow change of the machine affects both alike. First come processes whose
+# steps are timed and nothing else: they decide. Then come profiled runs: they say where the difference comes from.
 
 
 PAIR = "pair.json"
@@ -129,17 +137,29 @@ PAIR = "pair.json"
 
 
 @dataclass(frozen=True)
+class Pair:
+    """What is known of both sides before they run."""
+
+    changed: tuple[EnvironmentDifference, ...] = ()  # what was changed between them
+    a: Run | None = None  # the program of A and the machine, without measurements; ``None`` in older files
+    b: Run | None = None
+
+
+@dataclass(frozen=True)
 class PairedRuns:
-    """The runs of both sides, and what was changed between them."""
+    """The runs of both sides, the processes whose steps were timed, and what was changed between the sides."""
 
     a: tuple[OpenedRun, ...]
     b: tuple[OpenedRun, ...]
     folder: Path
-    changed: tuple[EnvironmentDifference, ...]
+    pair: Pair
+    turns: TimedTurns
 
 
-def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
-    """Makes the runs. Each ends once the program's steps are measured.
+def run_pair(
+    request: CompareRequest, progress: Progress, decides: Callable[[StepProof], bool] = is_decided
+) -> PairedRuns:
+    """Times both sides in turn, and then profiles them. Each process ends once the program's steps are measured.
 
     Raises:
         UsageError: the options contradict each other.
@@ -147,20 +167,55 @@ def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
         KeyboardInterrupt: the user stopped it; the finished runs stay, and :func:`open_pair` reads them.
     """
     _check(request)
-    folder, changed = _make_folder(request.breakdown), tuple(_find_changed_settings(request))
-    write_json(folder / PAIR, codec.encode(changed))
-    sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
-    order = list(interleave_runs(request.runs))
+    programs = {name: _resolve(_request(request, name.lower())) for name in FOLDERS}
+    can_time = all(program.kind in PROGRAMS for program in programs.values())
+    if not can_time and request.runs == 0:
+        raise UsageError(
+            f"{request.breakdown.target} is no program, so no steps can be timed", "leave out --runs 0", "bad-word"
+        )
+    folder = _make_folder(request.breakdown)
+    pair = Pair(tuple(_find_changed_settings(request)))
+    turns, runs = TimedTurns(), request.runs if request.runs is not None else MOST_RUNS
+    try:
+        if can_time:
+            machines = [_describe_program(program, folder, progress) for program in programs.values()]
+            pair = replace(pair, a=machines[0], b=machines[1])
+        write_json(folder / PAIR, codec.encode(pair))
+        if can_time:
+            turns = time_in_turn(programs, folder, request.budget_s, progress, decides)
+            proof = turns.prove()
+            if proof is None and request.runs == 0:
+                raise InductorBenchError(
+                    f"no step was timed: {turns.find_failure()}", f"read the logs in {folder}", "nothing-measured"
+                )
+            if proof is None:
+                progress.note(f"the steps decide only by {runs} profiled runs of each side: {turns.find_failure()}")
+            elif request.runs is None:
+                runs = 1
+        sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
+        _profile(request, folder, list(interleave_runs(runs)), sides, progress)
+    except KeyboardInterrupt as stop:
+        words = f"`inductor-bench compare {shlex.quote(str(folder))}` compares what had finished"
+        raise KeyboardInterrupt(f"interrupted; {words}") from stop
+    return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, pair, turns)
+
+
+MOST_RUNS = 2
+"""The number of profiled runs of each side if no other processes decide."""
+
+
+def _profile(
+    request: CompareRequest,
+    folder: Path,
+    order: Sequence[str],
+    sides: dict[str, list[OpenedRun]],
+    progress: Progress,
+) -> None:
+    """Makes profiled runs in this order."""
     for number, side in enumerate(order, 1):
         place = folder / f"{side}-{len(sides[side]) + 1}"
-        progress.note(f"run {number} of {len(order)}: {side.upper()} in {place}")
-        try:
-            outcome = run_breakdown(_request(request, side, place), progress)
-        except KeyboardInterrupt as stop:
-            kept = f"interrupted; `inductor-bench compare {shlex.quote(str(folder))}` compares the finished runs"
-            raise KeyboardInterrupt(
-                kept if sides["b"] else "interrupted before a run of each side had finished"
-            ) from stop
+        progress.note(f"profiled run {number} of {len(order)}: {side.upper()} in {place}")
+        outcome = run_breakdown(_request(request, side, place), progress)
         if not outcome.run.modules:
             failure = next(iter(outcome.run.failures), None)
             why = f": {failure.message}" if failure is not None else ""
@@ -170,26 +225,63 @@ def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
                 "nothing-measured",
             )
         sides[side].append(OpenedRun(str(place), outcome.run, RunFolder(place)))
-    return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, changed)
+
+
+def _resolve(program: BreakdownRequest) -> BreakdownRequest:
+    """The program of a side with its kind."""
+    return resolve_target(program).resolved(program)
+
+
+def _describe_program(program: BreakdownRequest, folder: Path, progress: Progress) -> Run:
+    """Looks at the machine of a side, with its interpreter; returns a record without measurements."""
+    progress.stage("looking at the machine")
+    environment = dict(os.environ) | dict(program.variables)
+    redaction = Redaction.find([program.arguments], environment, program.redact)
+    shown: BreakdownRequest = as_recorded(
+        replace(program, arguments=redaction.words(program.arguments), python=name_python(program))
+    )
+    work = folder / "machine"
+    try:
+        found, _ = read_machine(find_python(program), work, environment | redaction.variables)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    file = find_program_file(program)
+    run = Run(
+        format=codec.FORMAT,
+        tool_version=__version__,
+        run_id="",
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        command="",
+        target=program.target,
+        title=make_title(shown),
+        request=shown,
+        environment=found,
+        program_file=str(file or ""),
+        program_sha256=hash_file(file) or "" if file else "",
+    )
+    return redaction.run(run)
 
 
 def open_pair(folder: Path) -> PairedRuns:
-    """Returns the finished runs of an earlier comparison.
+    """Returns the finished runs and processes of an earlier comparison.
 
     Raises:
         InductorBenchError: a side has no finished run, or a file is damaged.
     """
-    changed = codec.decode(tuple[EnvironmentDifference, ...], read_json(folder / PAIR))
+    data = read_json(folder / PAIR)
+    is_old = isinstance(data, list)  # before steps were timed, the file held the changes alone
+    pair = Pair(codec.decode(tuple[EnvironmentDifference, ...], data)) if is_old else codec.decode(Pair, data)
+    turns = TimedTurns.load(folder)
     sides: dict[str, tuple[OpenedRun, ...]] = {}
     for side in ("a", "b"):
         of_side = [path for _, path in _list_numbered_runs(folder) if path.name.startswith(side)]
         runs = [(path, RunFolder(path)) for path in of_side if (path / RECORD).is_file()]
         opened = [OpenedRun(str(path), run.load(), run) for path, run in runs]
         sides[side] = tuple(one for one in opened if one.run.modules)
-        if not sides[side]:
+        if not sides[side] and turns.prove() is None:
             hint = "make the runs again with --force"
             raise InductorBenchError(f"{folder} has no finished run of {side.upper()}", hint, "nothing-measured")
-    return PairedRuns(sides["a"], sides["b"], folder, changed)
+    return PairedRuns(sides["a"], sides["b"], folder, pair, turns)
 
 
 def interleave_runs(runs: int) -> Iterator[str]:
@@ -235,6 +327,9 @@ def _remove_earlier(folder: Path) -> None:
             refuse_link(run)
             if (run / RECORD).is_file():
                 remove_run(RunFolder(run))
+        for steps in FOLDERS.values():
+            refuse_link(folder / steps)
+            OptimizationFolder(folder / steps).clear()
         for name in (PAIR, PAGE):
             remove_file(folder / name)
 
@@ -244,12 +339,15 @@ def _list_numbered_runs(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.name[2:]), path) for path in folder.glob("[ab]-*") if path.name[2:].isdecimal())
 
 
-def _request(request: CompareRequest, side: str, place: Path) -> BreakdownRequest:
+def _request(request: CompareRequest, side: str, place: Path | None = None) -> BreakdownRequest:
+    """The program of a side; with ``place``, the request of its profiled run in this folder."""
     python = request.pythons[-1 if side == "b" else 0] if request.pythons else request.breakdown.python
     variables = request.variables if side == "b" else ()
     return replace(
         request.breakdown,
+        target=request.second if side == "b" and request.second else request.breakdown.target,
         output=place,
+        force=place is not None and request.breakdown.force,
         python=python,
         variables=(*request.breakdown.variables, *variables),
         stop=True,
@@ -259,6 +357,8 @@ def _request(request: CompareRequest, side: str, place: Path) -> BreakdownReques
 
 
 def _find_changed_settings(request: CompareRequest) -> Iterator[EnvironmentDifference]:
+    if request.second and request.second != request.breakdown.target:
+        yield EnvironmentDifference(PROGRAM, request.breakdown.target, request.second)
     if len(set(request.pythons)) == 2:
         yield EnvironmentDifference(INTERPRETER, *request.pythons)
     own = sys.argv[1:] if is_command() else ()
@@ -302,7 +402,7 @@ def _list_kernel_files_of_side(folder: RunFolder, kernels: Iterable[KernelSide])
     return found
 
 
-# Compares two runs: of two folders, or of one program that it runs twice and more.
+# Compares two runs of two folders, or two versions of a program that it runs.
 
 
 @dataclass(frozen=True)
@@ -338,15 +438,21 @@ def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
         return _compare(opened[:1], opened[1:], files=files)
 
 
-def compare_program(request: CompareRequest, progress: Progress) -> Compared:
-    """Runs one program in two settings, interleaved, and compares its runs.
+def compare_program(
+    request: CompareRequest, progress: Progress, decides: Callable[[StepProof], bool] = is_decided
+) -> Compared:
+    """Runs two versions of a program, or one program in two settings, in turn, and compares them.
+
+    Args:
+        request: the program, and what differs.
+        progress: is told of each process.
+        decides: whether the timed processes answer the question, so that no more of them are needed.
 
     Raises:
         UsageError: the options contradict each other.
         InductorBenchError: a run measured nothing.
     """
-    pair = run_pair(request, progress)
-    return replace(_compare(pair.a, pair.b, pair.changed), folder=pair.folder)
+    return _compare_pair(run_pair(request, progress, decides))
 
 
 def compare_folder(folder: Path) -> Compared:
@@ -355,14 +461,23 @@ def compare_folder(folder: Path) -> Compared:
     Raises:
         InductorBenchError: a side has no finished run, or a file is damaged.
     """
-    pair = open_pair(folder)
-    return replace(_compare(pair.a, pair.b, pair.changed), folder=folder)
+    return _compare_pair(open_pair(folder))
+
+
+def _compare_pair(found: PairedRuns) -> Compared:
+    """Compares the profiled runs of both sides, or only their steps if a side has none."""
+    pair, proof = found.pair, found.turns.prove()
+    if proof is not None and pair.a is not None and pair.b is not None and not (found.a and found.b):
+        names = (pair.a.target, pair.b.target) if pair.a.target != pair.b.target else (A, B)
+        return Compared(compare_steps(pair.a, pair.b, names, pair.changed, proof), {}, found.folder)
+    return replace(_compare(found.a, found.b, pair.changed, proof), folder=found.folder)
 
 
 def _compare(
     a: Sequence[OpenedRun],
     b: Sequence[OpenedRun],
     changed: Sequence[EnvironmentDifference] = (),
+    proof: StepProof | None = None,
     *,
     files: bool = True,
 ) -> Compared:
@@ -373,6 +488,7 @@ def _compare(
         (a[0].name, b[0].name),
         (KernelTexts(a[0]), KernelTexts(b[0])),
         changed,
+        proof,
     )
     return Compared(comparison, list_kernel_files(comparison, a[0].folder, b[0].folder) if files else {})
 

@@ -19,7 +19,8 @@ from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
 from ..records.module import ExtractedKernel, ExtractOutcome
-from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, make_target_fields
+from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest
+from ..records.request_fields import make_target_fields
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
 from ..source.module_reader import read_module

@@ -273,7 +273,7 @@ def test_the_tools_are_few_words_with_the_published_schema(root: Path) -> None:
         async with session(root) as client, session(root, allow_run=False) as reading:
             every, few = (await client.list_tools()).tools, (await reading.list_tools()).tools
         assert {one.name for one in every} == {*BY_NAME, *ALWAYS} and {one.name for one in few} == ALWAYS
-        assert sum(len(json.dumps(one.input_schema) + one.description) for one in every) < 22_200
+        assert sum(len(json.dumps(one.input_schema) + one.description) for one in every) < 22_300
         schema = every[0].output_schema
         assert schema["$id"] == "tool-answer/1" and set(schema["$defs"]) >= {"Summary", "ErrorReport"}
 

@@ -128,7 +128,7 @@ class StepMix:
     def _sort_steps(self, variant: TrialVariant, groups: Mapping[int, int]) -> dict[int, list[TimedPlace]]:
         """Returns the steps of each group. Steps of kinds that do not count are left out."""
         found: defaultdict[int, list[TimedPlace]] = defaultdict(list)
-        for kind, one in _list_steps(variant):
+        for kind, one in list_steps(variant):
             if kind in groups:
                 found[groups[kind]].append(one)
         return found
@@ -184,7 +184,7 @@ def _has_kinds(trial: Trial) -> bool:
     return all(one.kinds for one in trial.variants if one.times_s)
 
 
-def _list_steps(variant: TrialVariant) -> Iterator[tuple[int, TimedPlace]]:
+def list_steps(variant: TrialVariant) -> Iterator[tuple[int, TimedPlace]]:
     """Yields the steps of a variant, each with its kind."""
     kinds = variant.kinds * len(variant.times_s) if len(variant.kinds) == 1 else variant.kinds
     for kind, place, time_s in zip(kinds, variant.places, variant.times_s, strict=True):
@@ -193,7 +193,7 @@ def _list_steps(variant: TrialVariant) -> Iterator[tuple[int, TimedPlace]]:
 
 def _sort_by_kind(variant: TrialVariant) -> dict[int, list[float]]:
     found: defaultdict[int, list[float]] = defaultdict(list)
-    for kind, one in _list_steps(variant):
+    for kind, one in list_steps(variant):
         found[kind].append(one.time_s)
     return found
 
@@ -204,10 +204,10 @@ def _take_part(steps: Sequence[TimedPlace], count: int, parts: int) -> TimedPlac
     return TimedPlace(statistics.fmean(one.place for one in part), statistics.fmean(one.time_s for one in part))
 
 
-def find_mix(trials: Iterable[Trial]) -> StepMix | None:
-    """The kinds of steps of the original in the first of these processes that has several; ``None`` without any."""
+def find_mix(trials: Iterable[Trial], slug: str = ORIGINAL) -> StepMix | None:
+    """The kinds of steps of a variant in the first of these processes that has several; ``None`` without any."""
     for trial in trials:
-        original = trial.variant(ORIGINAL)
+        original = trial.variant(slug)
         if original is None or len(original.kinds) < 2 or REPEATS * len(set(original.kinds)) > len(original.kinds):
             continue
         found = _sort_by_kind(original)

@@ -42,6 +42,7 @@ from ...records.optimization import (
     PROVE,
     RANKS,
     SCREEN,
+    TIMED,
     WARMING,
     Trial,
     TrialVariant,
@@ -301,6 +302,7 @@ def request_of(plan: TrialPlan) -> VariantsRequest:
 DOING = {
     **{SCREEN: "ranking", PROVE: "proving", COMBINE: "combining", CONFIRM: "confirming"},
     WARMING: "compiling ahead",
+    TIMED: "timing",
 }
 """What processes of each purpose do, in words."""
 

@@ -16,6 +16,7 @@ import compared_runs as pairs
 import pytest
 import run_builder as build
 from click.testing import CliRunner
+from documented import documented
 
 import inductor_bench
 from inductor_bench.analysis.comparison_words import write_headline
@@ -25,15 +26,18 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch_record import DONE, FAILED, Batch, BatchModel
 from inductor_bench.records.comparison import RunComparison
+from inductor_bench.records.optimization import TIMED, Trial, TrialVariant
 from inductor_bench.records.request import BreakdownRequest, CompareRequest, ModelRequest
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import Environment, Run
 from inductor_bench.store import codec
-from inductor_bench.store.folder import RECORD, BatchFolder, RunFolder
+from inductor_bench.store.folder import RECORD, BatchFolder, OptimizationFolder, RunFolder
 from inductor_bench.store.run_files import unpack_run
 from inductor_bench.workflows import compare as pair_workflow
+from inductor_bench.workflows import timed_turns
 from inductor_bench.workflows.breakdown import BreakdownOutcome
 from inductor_bench.workflows.compare import compare_program, compare_records, interleave_runs, run_pair
 from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.timed_turns import TimedTurns
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 
@@ -317,6 +321,17 @@ def test_a_model_that_b_lost_fails_above_any_limit(tmp_path: Path) -> None:
     assert invoke(a, b, "-q")[0] == 0
 
 
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``train.py``, whose processes time no step, and whose machine is unknown."""
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pair_workflow, "read_machine", lambda *_: (Environment(), None))
+    monkeypatch.setattr(pair_workflow, "time_in_turn", lambda *_: TimedTurns())
+    return tmp_path / "train.py"
+
+
+@pytest.mark.usefixtures("program")
 def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(interleave_runs(3)) == "abbaab"
     asked: list[BreakdownRequest] = []
@@ -329,18 +344,21 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
     monkeypatch.setenv("X", "old")
+    pythons = tuple(str(tmp_path / name) for name in ("p", "q"))
+    for python in pythons:
+        Path(python).symlink_to(sys.executable)
     options = CompareRequest(
-        ("p", "q"),
+        pythons,
         (("X", "1"),),
         breakdown=BreakdownRequest("train.py", arguments=("--fast",), output=tmp_path / "out"),
     )
     found = compare_program(options, Silent()).comparison
     assert [str(one.output)[-3:] for one in asked] == ["a-1", "b-1", "b-2", "a-2"]
-    assert [one.python for one in asked] == ["p", "q", "q", "p"]
+    assert [one.python for one in asked] == [pythons[number] for number in (0, 1, 1, 0)]
     assert [one.variables for one in asked] == [(), (("X", "1"),), (("X", "1"),), ()]
     assert all(one.stop and one.arguments == ("--fast",) for one in asked)
     assert [(row.name, row.a, row.b) for row in found.environment_differences] == [
-        ("interpreter", "p", "q"),
+        ("interpreter", *pythons),
         ("X", "old", "1"),
     ]
     assert found.verdict == "slower" and found.step.delta_s == pytest.approx(0.3 * found.step.a_s)
@@ -358,6 +376,7 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "elsewhere" / RECORD).is_file()
 
 
+@pytest.mark.usefixtures("program")
 def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,7 +391,7 @@ def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anyt
     monkeypatch.setenv("API_TOKEN", "hunter2hunter2")
     folder = tmp_path / "out"
     variables = (("API_TOKEN", "swordfish99"), ("X", "1"))
-    with pytest.raises(KeyboardInterrupt, match=rf"`inductor-bench compare {folder}` compares the finished runs"):
+    with pytest.raises(KeyboardInterrupt, match=rf"`inductor-bench compare {folder}` compares what had finished"):
         run_pair(CompareRequest(breakdown=BreakdownRequest("train.py", output=folder), variables=variables), Silent())
     assert re.findall("hunter2|swordfish", (folder / "pair.json").read_text()) == []
     code, text = invoke(folder, "-q", "--format", "json")
@@ -387,11 +406,101 @@ def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anyt
         invoke(folder)
 
 
+@pytest.mark.usefixtures("program")
 def test_a_run_that_measures_nothing_ends_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = BreakdownOutcome(build.run("train", []), tmp_path)
     monkeypatch.setattr(pair_workflow, "run_breakdown", lambda options, progress: empty)
     with pytest.raises(InductorBenchError, match=r"the run of A in .*a-1 measured nothing"):
         run_pair(CompareRequest(breakdown=BreakdownRequest("train.py", output=tmp_path / "out")), Silent())
+
+
+TIMES = {"A": 0.010, "B": 0.007}
+
+
+def time_process(side: str, number: int, factor: float = 1.0) -> Trial:
+    """A process of a side whose steps take about :data:`TIMES`."""
+    times = tuple(factor * TIMES[side] * (1 + 0.002 * (number % 3)) for _ in range(30))
+    return Trial(f"{number:02}-{side}", TIMED, False, (side,), (TrialVariant(side, times, tuple(range(30)), (1,)),))
+
+
+class FakeSide:
+    """Times its steps without a process; ``events`` gets the side of each call."""
+
+    events: list[str]
+    factor = 1.0
+
+    def __init__(self, program: BreakdownRequest, folder: Path, progress: object) -> None:
+        self.folder, self.program = OptimizationFolder(folder), program
+
+    def run(self, number: int, side: str, left_s: float) -> Trial:
+        self.events.append(f"{side} {self.program.target}")
+        trial = time_process(side, number, self.factor if side == "B" else 1.0)
+        self.folder.save_process(trial.name, trial, str)
+        return trial
+
+
+@pytest.fixture
+def two_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """``before.py`` and ``after.py``; returns the list of the processes that are started."""
+    for name in ("before.py", "after.py"):
+        (tmp_path / name).write_text(f"# {name}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pair_workflow, "read_machine", lambda *_: (build.run("train", []).environment, None))
+    monkeypatch.setattr(timed_turns, "_TimedSide", FakeSide)
+    monkeypatch.setattr(FakeSide, "events", [], raising=False)
+    monkeypatch.setattr(FakeSide, "factor", 1.0)
+    return FakeSide.events
+
+
+def test_two_programs_run_in_turn_until_it_is_decided(two_programs: list[str]) -> None:
+    words = documented("inductor-bench compare before.py after.py --runs 0 --fail-above 0%")
+    code, text = invoke(*words[1:], "-q")
+    assert code == 0 and two_programs == [f"{side} {'before' if side == 'A' else 'after'}.py" for side in "ABBAAB"]
+    assert re.search(r"B is (29|30)\.\d% faster: a step takes 10\.0 ms in A and 7\.0\d ms in B", text)
+    assert "3 and 3 processes ran in turn, without a profile" in text and "Where the difference" not in text
+    assert re.search(r"program +before.py +after.py", text) and "No kernel" not in text
+    found = json.loads(invoke("runs/compare-before-1", "-q", "--format", "json")[1])
+    assert found["verdict"] == "faster" and len(found["proof"]["b_steps_s"]) == 3 and len(two_programs) == 6
+    assert "% faster: a step" in Path("runs/compare-before-1/report.html").read_text()
+
+
+def test_equal_programs_run_until_the_budget_is_over(two_programs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeSide, "factor", 10 / 7)
+    clock = iter(range(0, 10_000, 5))
+    monkeypatch.setattr(timed_turns.time, "monotonic", lambda: float(next(clock)))
+    words = documented("inductor-bench compare before.py after.py --runs 0 --budget 2m")
+    code, text = invoke(*words[1:], "--fail-above", "0%", "-q")
+    assert 18 <= len(two_programs) <= 26 and code == 5 and "B takes as long as A, within 1%" in text
+
+
+def test_profiled_runs_say_where_a_proven_difference_comes_from(
+    two_programs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(options: BreakdownRequest, progress: object) -> BreakdownOutcome:
+        assert options.output is not None
+        run = pairs.run() if options.target == "before.py" else slower()
+        return BreakdownOutcome(run, save(options.output, run))
+
+    monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
+    monkeypatch.setattr(FakeSide, "factor", 2.0)
+    words = documented("inductor-bench compare before.py after.py")
+    code, text = invoke(*words[1:], "-q", "--fail-above", "5%", "-o", "out")
+    assert code == 4 and re.search(r"B is (39|40)\.\d% slower: a step takes 10\.0 ms in A and 14\.0 ms in B", text)
+    assert "Where the difference comes from" in text and GELU in text and "the profiled runs' steps take" in text
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [
+        "a-1", "b-1", "steps-a", "steps-b"
+    ]  # fmt: skip
+    found = json.loads(invoke("out", "-q", "--format", "json")[1])
+    assert sum(part["delta_s"] for part in found["parts"]) == pytest.approx(found["step"]["delta_s"])
+
+
+@pytest.mark.usefixtures("program")
+def test_a_comparison_without_a_profile_needs_steps(tmp_path: Path) -> None:
+    with pytest.raises(InductorBenchError, match="no step was timed"):
+        invoke("train.py", "--runs", "0", "-q")
+    (tmp_path / "module.py").write_text("async_compile = AsyncCompile()\ndef call(args):\n    pass\n")
+    with pytest.raises(UsageError, match="is a program and no run"):
+        invoke("train.py", tmp_path, "-q")
 
 
 def test_comparing_needs_no_torch(a: Path, b: Path) -> None:

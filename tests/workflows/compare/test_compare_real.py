@@ -56,7 +56,11 @@ def test_two_compilations_of_one_model_differ_in_configs_alone(tmp_path: Path) -
 def test_a_program_is_run_for_both_sides_and_its_changes_are_told_apart(tmp_path: Path) -> None:
     breakdown = BreakdownRequest(str(PROGRAM), output=tmp_path / "runs", plots=False)
     variables = (("ADD_EAGER", "1"), ("NO_TANH", "1"))
-    found = compare_program(CompareRequest(breakdown=breakdown, variables=variables, runs=1), Silent()).comparison
+    found = compare_program(CompareRequest(breakdown=breakdown, variables=variables, budget_s=1.0), Silent()).comparison
+    proof = found.proof
+    assert proof is not None and (len(proof.a_steps_s), len(proof.b_steps_s)) == (1, 1)
+    assert (found.step.low_s, found.verdict) == (None, "undecided"), "a process of each side decides nothing"
+    assert "B computes something else than A: the norm of the gradients differs" in " ".join(proof.notes)
     assert [(row.name, row.b) for row in found.environment_differences] == list(variables)
     causes = {change.cause for change in found.kernels}
     assert causes & {CODE, SPLIT, ADDED, REMOVED}, "the forward graph has other code"
@@ -64,4 +68,10 @@ def test_a_program_is_run_for_both_sides_and_its_changes_are_told_apart(tmp_path
     part = next(part for part in found.parts if part.cause == EAGER and part.label == "aten::erfinv")
     assert (part.a_s, part.verdict) == (0.0, "slower") and "0 → 1 calls, in B at programs/compared.py:24" in part.detail
     assert sum(part.delta_s for part in found.parts) == pytest.approx(found.step.delta_s)
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["a-1", "b-1", "pair.json"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "a-1",
+        "b-1",
+        "pair.json",
+        "steps-a",
+        "steps-b",
+    ]

@@ -1,0 +1,225 @@
+"""Judges how much longer a step of B is than a step of A, from whole processes of both that ran in turn.
+
+A process is one sample. Processes of the same program differ more than steps of one process do: in their addresses, in
+the clock, and in what else the machine does meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ... import units
+from ...devices.table import find_device
+from ...records.comparison import FASTER, SAME, SLOWER, UNDECIDED, Change, KindChange, StepProof
+from ...records.optimization import Trial, TrialVariant
+from ..comparison_words import BUSY_OTHERS
+from ..findings.finding import plural
+from ..statistics import EFFECT, compute_shift
+from .judging import describe_digest_difference
+from .step_mix import LEAST_ALIKE, StepMix, find_mix, list_steps
+
+A, B = "A", "B"
+"""The names of the sides in their processes."""
+
+LOOKS = (3, 6)
+"""The numbers of processes of each side after which the sides are judged; they are judged once more at the end."""
+
+CONFIDENCE = 1 - (1 - 0.99) / (len(LOOKS) + 1)
+"""The confidence of each interval. All looks together are wrong in at most 1% of the comparisons of equal sides."""
+
+LEAST = LOOKS[0]
+"""The least number of processes of each side for an interval."""
+
+OTHER_SHARES = 0.1
+"""Kinds of steps of A and B that are not the same count as counterparts if their shares differ by at most this."""
+
+UNLIKE = (
+    "the steps are of several kinds (graphs or sizes), and those of B are others than those of A: the mean over all "
+    "timed steps is compared"
+)
+COUNTERPARTS = "the kinds of B's steps are others than those of A, and are paired with them in the order of their times"
+
+
+def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
+    """Compares the steps of processes of A and B; ``None`` if a side has none.
+
+    Args:
+        a, b: the processes of each side, in which steps were timed.
+
+    Returns:
+        The change of the step with its 99.67% interval, which is unknown with less than :data:`LEAST` processes. The
+        verdict ``slower`` or ``faster`` needs a difference of at least 1%.
+    """
+    timed = [[trial for trial in side if trial.failure is None and trial.variants[0].times_s] for side in (a, b)]
+    if not all(timed):
+        return None
+    (ours, theirs), disturbed = _leave_out_disturbed(*timed)
+    mixes, notes = _find_mixes(ours, theirs)
+    steps = [
+        [_compute_step_s(trial.variants[0], mix) for trial in side]
+        for side, mix in zip((ours, theirs), mixes, strict=True)
+    ]
+    change = _judge(*steps)
+    return StepProof(
+        **vars(change),
+        a_steps_s=tuple(steps[0]),
+        b_steps_s=tuple(steps[1]),
+        kinds=tuple(_compare_kinds(ours, theirs, mixes)),
+        notes=(*disturbed, *notes, *_describe_results(a, b), *_describe_memory(ours, theirs)),
+    )
+
+
+def _leave_out_disturbed(
+    a: Sequence[Trial], b: Sequence[Trial]
+) -> tuple[tuple[Sequence[Trial], Sequence[Trial]], list[str]]:
+    """Returns the processes that others did not disturb, if enough are left of each side, and a note on the others."""
+    quiet = [[trial for trial in side if not _is_disturbed(trial)] for side in (a, b)]
+    gone = len(a) + len(b) - sum(map(len, quiet))
+    if not gone or min(map(len, quiet)) < LEAST:
+        busy = f"other processes used the cores during {gone} of the {len(a) + len(b)} processes" if gone else ""
+        return (a, b), [busy] if busy else []
+    said = f"{gone} of the {len(a) + len(b)} processes do not count, because other processes used the cores meanwhile"
+    return (quiet[0], quiet[1]), [said]
+
+
+def _is_disturbed(trial: Trial) -> bool:
+    return find_device(trial.device).runs_on_host and trial.load is not None and trial.load.others_share >= BUSY_OTHERS
+
+
+# The kinds of steps, and the step of a process.
+
+
+@dataclass(frozen=True)
+class SideMix:
+    """The kinds of steps of one side. ``shares`` are those of A's steps, so that both sides count the same work."""
+
+    groups: tuple[frozenset[int], ...]
+    shares: tuple[float, ...]
+
+    def list_times(self, variant: TrialVariant) -> list[list[float]]:
+        """The seconds of the steps of each group."""
+        times: list[list[float]] = [[] for _ in self.groups]
+        for kind, step in list_steps(variant):
+            for place, kinds in enumerate(self.groups):
+                if kind in kinds:
+                    times[place].append(step.time_s)
+        return times
+
+
+Mixes = tuple["SideMix | None", "SideMix | None"]
+
+
+def _find_mixes(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[Mixes, list[str]]:
+    """Returns the kinds of steps of both sides, ``None`` if steps are not told apart, and notes."""
+    mix, other = find_mix(a, A), find_mix(b, B)
+    if mix is None and other is None:
+        return (None, None), []
+    if mix is not None and all(_has_kinds_of(mix, trial.variants[0]) for trial in (*a, *b)):
+        ours = _make_side_mix(mix, mix)
+        return (ours, ours), [mix.describe()]
+    if mix is not None and other is not None and _are_counterparts(mix, other):
+        sides = _make_side_mix(mix, mix), _make_side_mix(other, mix)
+        if all(_is_covered(side, one) for side, some in zip(sides, (a, b), strict=True) for one in some):
+            return sides, [mix.describe(), COUNTERPARTS]
+    return (None, None), [UNLIKE]
+
+
+def _make_side_mix(own: StepMix, shares: StepMix) -> SideMix:
+    return SideMix(tuple(frozenset(one.kinds) for one in own.groups), shares.shares)
+
+
+def _has_kinds_of(mix: StepMix, variant: TrialVariant) -> bool:
+    """Whether a process has steps of each group, and most of its time is in steps of these groups."""
+    side = _make_side_mix(mix, mix)
+    times = side.list_times(variant) if variant.kinds else []
+    return bool(times) and all(times) and math.fsum(map(math.fsum, times)) >= LEAST_ALIKE * math.fsum(variant.times_s)
+
+
+def _is_covered(side: SideMix, trial: Trial) -> bool:
+    return bool(trial.variants[0].kinds) and all(side.list_times(trial.variants[0]))
+
+
+def _are_counterparts(mix: StepMix, other: StepMix) -> bool:
+    return len(mix.groups) == len(other.groups) and all(
+        abs(one - two) <= OTHER_SHARES for one, two in zip(mix.shares, other.shares, strict=True)
+    )
+
+
+def _compute_step_s(variant: TrialVariant, mix: SideMix | None) -> float:
+    """The typical step of a process in seconds. Steps of several kinds count with their shares."""
+    if mix is None:
+        several = len(set(variant.kinds)) > 1
+        return statistics.fmean(variant.times_s) if several else statistics.median(variant.times_s)
+    medians = map(statistics.median, mix.list_times(variant))
+    return math.fsum(share * middle_s for share, middle_s in zip(mix.shares, medians, strict=True))
+
+
+# The verdict.
+
+
+def _judge(a_steps_s: Sequence[float], b_steps_s: Sequence[float]) -> Change:
+    """Judges the ratio of B's steps to A's. A process counts once."""
+    logs = [[math.log(step_s) for step_s in side] for side in (b_steps_s, a_steps_s)]
+    shift = compute_shift(logs[0], logs[1], CONFIDENCE)
+    a_s = math.exp(statistics.median(logs[1]))
+    delta_s = a_s * math.expm1(shift.middle)
+    if min(map(len, logs)) < LEAST:
+        return Change(a_s, a_s + delta_s, delta_s, None, None, UNDECIDED)
+    low_s, high_s = a_s * math.expm1(shift.low), a_s * math.expm1(shift.high)
+    effect_s = EFFECT * a_s
+    verdict = UNDECIDED
+    if low_s > 0 and delta_s >= effect_s:
+        verdict = SLOWER
+    elif high_s < 0 and delta_s <= -effect_s:
+        verdict = FASTER
+    elif max(abs(low_s), abs(high_s)) <= effect_s:
+        verdict = SAME
+    return Change(a_s, a_s + delta_s, delta_s, low_s, high_s, verdict)
+
+
+def _compare_kinds(a: Sequence[Trial], b: Sequence[Trial], mixes: Mixes) -> list[KindChange]:
+    """The change of the steps of each kind."""
+    ours, theirs = mixes
+    if ours is None or theirs is None:
+        return []
+    times = [
+        [list(map(statistics.median, mix.list_times(trial.variants[0]))) for trial in side]
+        for side, mix in ((a, ours), (b, theirs))
+    ]
+    changes = []
+    for place, share in enumerate(ours.shares):
+        change = _judge(*([process[place] for process in side] for side in times))
+        changes.append(KindChange(**vars(change), share=share))
+    return changes
+
+
+# What else the processes show.
+
+
+def _describe_results(a: Sequence[Trial], b: Sequence[Trial]) -> list[str]:
+    """Says whether the gradients and losses of the first processes agree; nothing if no optimizer stepped."""
+    ours, theirs = ([trial.digests for trial in side if trial.digests] for side in (a, b))
+    if not ours or not theirs:
+        return []
+    if difference := describe_digest_difference(ours, theirs[0]):
+        return [f"B computes something else than A: {difference}"]
+    steps = min(len(ours[0]), len(theirs[0]))
+    return [f"the gradients and losses of {plural(steps, 'step')} of the optimizer agree"]
+
+
+LEAST_MEMORY = 0.01
+"""The least difference of the peak memory that is said, as a share of A's."""
+
+
+def _describe_memory(a: Sequence[Trial], b: Sequence[Trial]) -> list[str]:
+    peaks = [[trial.variants[0].peak_memory_bytes for trial in side] for side in (a, b)]
+    known = [[one for one in side if one is not None] for side in peaks]
+    if not all(known):
+        return []
+    ours, theirs = (statistics.median(side) for side in known)
+    if not ours or abs(theirs - ours) < LEAST_MEMORY * ours:
+        return []
+    return [f"a step takes up to {units.size(round(ours))} of memory in A and {units.size(round(theirs))} in B"]

@@ -1,0 +1,155 @@
+"""Times whole processes of two versions of a program in turn, until it is decided which is faster."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..analysis.optimization.step_proof import LOOKS, A, B, prove_step
+from ..analysis.optimization.trial_plans import TrialCandidate, TrialPlan
+from ..records.comparison import UNDECIDED, StepProof
+from ..records.optimization import TIMED, Trial
+from ..records.request import BreakdownRequest
+from ..records.request_fields import COMMAND
+from ..store.folder import OptimizationFolder
+from ..store.redaction import Redaction
+from .modules.program_run import find_python
+from .modules.targets import is_command
+from .optimizing.tried_program import ProgramTrials, TrialRounds
+from .progress import Progress
+
+TIMED_S, LEAST_STEPS = 2.5, 24
+"""The seconds of timed steps in a process, and the least number of timed steps."""
+
+LOSSES, LOSSES_TURNS = 50, 2
+"""In the first processes of each side, the gradients of this many steps of the optimizer are kept."""
+
+FOLDERS = {A: "steps-a", B: "steps-b"}
+"""The folders with what the processes of each side measured."""
+
+
+@dataclass
+class TimedTurns:
+    """The finished processes of both sides, in the order of their ends."""
+
+    trials: Mapping[str, list[Trial]] = field(default_factory=lambda: {A: [], B: []})
+
+    @classmethod
+    def load(cls, folder: Path) -> TimedTurns:
+        """Reads the processes of an earlier comparison; none if it timed none."""
+        found = cls()
+        for side, name in FOLDERS.items():
+            place = OptimizationFolder(folder / name)
+            names = sorted(file.stem for file in place.processes.glob("*.json"))
+            found.trials[side].extend(filter(None, map(place.load_trial, names)))
+        return found
+
+    def prove(self) -> StepProof | None:
+        """What the processes say of the step; ``None`` if a side timed nothing."""
+        return prove_step(self.trials[A], self.trials[B])
+
+    def find_failure(self) -> str:
+        """Why a process timed nothing; empty if each process has steps."""
+        failed = ((side, trial) for side, trials in self.trials.items() for trial in trials if trial.failure)
+        return next((f"{side}: {trial.failure.message}" for side, trial in failed if trial.failure), "")
+
+
+def is_decided(proof: StepProof | None) -> bool:
+    """Whether B is certainly slower, faster, or as fast as A."""
+    return proof is not None and proof.verdict != UNDECIDED
+
+
+def time_in_turn(
+    programs: Mapping[str, BreakdownRequest],
+    folder: Path,
+    budget_s: float,
+    progress: Progress,
+    decides: Callable[[StepProof], bool] = is_decided,
+) -> TimedTurns:
+    """Runs A and B in turn (A B B A …), each process until its steps are timed.
+
+    The processes of a side share what the first of them compiled. A failed process ends it.
+
+    Args:
+        programs: the program of each side, with its kind.
+        folder: the folder of the comparison.
+        budget_s: seconds after which no process begins; one of each side runs in any case.
+        progress: is told of each process.
+        decides: whether a proof answers the question, so that no more processes are needed.
+
+    Raises:
+        InductorBenchError: the program cannot be started, or the folder cannot be written.
+        KeyboardInterrupt: the user stopped it; the finished processes stay in the folder.
+    """
+    turns = TimedTurns()
+    for name in FOLDERS.values():
+        place = OptimizationFolder(folder / name)
+        place.clear()
+        place.make_inside()
+    sides = {side: _TimedSide(program, folder / FOLDERS[side], progress) for side, program in programs.items()}
+    began_s, taken_s = time.monotonic(), dict.fromkeys(sides, 0.0)
+    try:
+        for number, side in enumerate(_alternate(), 1):
+            left_s = budget_s - (time.monotonic() - began_s)
+            if number > len(sides) and left_s < taken_s[side]:
+                break
+            trial = sides[side].run(number, side, left_s)
+            turns.trials[side].append(trial)
+            taken_s[side] = trial.time_s
+            if trial.failure is not None:
+                break
+            counts = [len(trials) for trials in turns.trials.values()]
+            if min(counts) == max(counts) and counts[0] in LOOKS and (proof := turns.prove()) and decides(proof):
+                break
+    finally:
+        for timed in sides.values():
+            timed.folder.remove_work()
+    return turns
+
+
+def _alternate() -> Iterator[str]:
+    while True:
+        yield from (A, B, B, A)
+
+
+class _TimedSide:
+    """Starts the processes of one side."""
+
+    def __init__(self, program: BreakdownRequest, folder: Path, progress: Progress) -> None:
+        self.folder, self._progress = OptimizationFolder(folder), progress
+        own: Sequence[str] = sys.argv[1:] if is_command() else ()
+        redaction = Redaction.find([own, program.arguments], os.environ | dict(program.variables), program.redact)
+        stops = program.kind in ("script", COMMAND)
+        trials = ProgramTrials(
+            replace(program, live=False, stop=stops, repeat=1),
+            self.folder,
+            dict(os.environ) | dict(program.variables) | redaction.variables,
+            find_python(program),
+            redaction,
+            progress,
+            math.inf,
+        )
+        self._rounds = TrialRounds(trials, ("",), progress)
+        self._count = 0
+
+    def run(self, number: int, side: str, left_s: float) -> Trial:
+        """Runs a process to the end of its timed steps."""
+        self._count += 1
+        plan = TrialPlan(
+            f"{number:02}-{side.lower()}",
+            TIMED,
+            (TrialCandidate(side),),
+            alternates=False,
+            timed_s=TIMED_S,
+            least=LEAST_STEPS,
+            losses=LOSSES if self._count <= LOSSES_TURNS else 0,
+        )
+        (trial,) = self._rounds.run([plan])
+        if trial.failure is not None:
+            self._progress.note(f"{plan.name}: {trial.failure.message}")
+        return trial

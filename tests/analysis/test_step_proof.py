@@ -1,0 +1,129 @@
+"""The verdict on a step from whole processes of two versions of a program."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from inductor_bench.analysis.optimization.step_proof import A, B, prove_step
+from inductor_bench.analysis.statistics import compute_shift
+from inductor_bench.records.base import Failure
+from inductor_bench.records.code import MachineLoad
+from inductor_bench.records.optimization import TIMED, StepDigest, Trial, TrialVariant
+
+SIZES = {11: 0.004, 12: 0.008, 13: 0.020}
+"""The seconds of a step of each kind."""
+
+
+def make_process(side: str, times_s: Sequence[float], kinds: Sequence[int] = (1,), **fields: object) -> Trial:
+    variant = TrialVariant(side, tuple(times_s), tuple(range(len(times_s))), tuple(kinds))
+    return replace(Trial(f"01-{side}", TIMED, False, (side,), (variant,), device="cpu"), **fields)  # type: ignore[arg-type]
+
+
+def make_side(side: str, step_s: float, count: int, scatter: float = 0.01, seed: int = 0) -> list[Trial]:
+    """Processes whose levels scatter by this share."""
+    draw = random.Random(f"{side} {seed}")
+    levels = [step_s * draw.gauss(1, scatter) for _ in range(count)]
+    return [make_process(side, [level * draw.gauss(1, 0.02) for _ in range(40)]) for level in levels]
+
+
+def serve(side: str, count: int, factors: dict[int, float], numbers: dict[int, int], seed: int = 0) -> list[Trial]:
+    """Processes of a service with requests of three sizes, in any order."""
+    draw, found = random.Random(f"{side} {seed}"), []
+    for _ in range(count):
+        sizes = draw.choices(list(SIZES), (3, 2, 1), k=90)
+        level = draw.gauss(1, 0.01)
+        times = [SIZES[size] * factors.get(size, 1.0) * level for size in sizes]
+        found.append(make_process(side, times, [numbers.get(size, size) for size in sizes]))
+    return found
+
+
+def test_a_clear_difference_needs_few_processes_and_equal_sides_stay_undecided() -> None:
+    found = prove_step(make_side(A, 0.010, 3), make_side(B, 0.007, 3))
+    assert found is not None and found.verdict == "faster" and found.low_s is not None and found.high_s is not None
+    assert found.low_s < -0.003 < found.high_s < 0 and found.b_s == pytest.approx(found.a_s + found.delta_s)
+    equal = prove_step(make_side(A, 0.010, 6), make_side(B, 0.010, 6))
+    assert equal is not None and equal.verdict == "undecided"
+    same = prove_step(make_side(A, 0.010, 12, 0.001), make_side(B, 0.010, 12, 0.001))
+    assert same is not None and same.verdict == "same"
+
+
+def test_of_equal_sides_at_most_a_hundredth_is_called_different() -> None:
+    verdicts = Counter(
+        found.verdict
+        for seed in range(400)
+        if (found := prove_step(make_side(A, 0.01, 4 + seed % 5, 0.03, seed), make_side(B, 0.01, 5, 0.03, seed)))
+    )
+    assert verdicts["faster"] + verdicts["slower"] <= 4, verdicts
+
+
+def test_single_disturbed_processes_do_not_hide_a_difference() -> None:
+    a, b = make_side(A, 0.010, 12), make_side(B, 0.0085, 12)
+    b[3] = make_process(B, [0.030] * 40)
+    found = prove_step(a, b)
+    assert found is not None and found.verdict == "faster" and found.delta_s == pytest.approx(-0.0015, rel=0.15)
+
+
+def test_processes_beside_others_do_not_count_if_enough_are_left() -> None:
+    load = MachineLoad(1, 2, 4.0, time_s=1.0, cpu_time_s=1.0, others_s=1.0)
+    busy = [replace(trial, load=load) for trial in make_side(B, 0.030, 2)]
+    found = prove_step(make_side(A, 0.010, 4), [*make_side(B, 0.007, 3), *busy])
+    assert found is not None and len(found.b_steps_s) == 3 and found.verdict == "faster"
+    assert found.notes == ("2 of the 9 processes do not count, because other processes used the cores meanwhile",)
+    few = prove_step(make_side(A, 0.010, 4), [*make_side(B, 0.007, 2), *busy])
+    assert few is not None and len(few.b_steps_s) == 4 and few.verdict == "undecided"
+    assert few.notes == ("other processes used the cores during 2 of the 8 processes",)
+
+
+@pytest.mark.parametrize("numbers", [{}, {11: 21, 12: 22, 13: 23}], ids=["same kinds", "other kinds"])
+def test_steps_of_several_sizes_are_compared_size_by_size(numbers: dict[int, int]) -> None:
+    found = prove_step(serve(A, 6, {}, {}), serve(B, 6, {11: 0.7}, numbers))
+    assert found is not None and [kind.verdict for kind in found.kinds] == ["faster", "undecided", "undecided"]
+    assert found.kinds[0].delta_s == pytest.approx(-0.0012, rel=0.1)
+    assert sum(kind.share for kind in found.kinds) == pytest.approx(1.0)
+    assert found.delta_s == pytest.approx(sum(kind.share * kind.delta_s for kind in found.kinds), rel=0.2)
+    assert ("paired with them in the order of their times" in " ".join(found.notes)) == bool(numbers)
+
+
+def test_kinds_without_counterparts_leave_the_mean_over_all_steps() -> None:
+    times = [0.004, 0.008, 0.020] * 20
+    a = [make_process(A, times, [11, 12, 13] * 20) for _ in range(6)]
+    b = [make_process(B, [0.5 * one for one in times], [21]) for _ in range(6)]
+    found = prove_step(a, b)
+    assert found is not None and not found.kinds and "the mean over all timed steps is compared" in found.notes[0]
+    assert found.a_s == pytest.approx(statistics.fmean(times))
+
+
+def test_gradients_that_differ_are_said() -> None:
+    def with_losses(side: str, norm: float) -> list[Trial]:
+        digests = tuple(StepDigest(step, norm, (norm,), 1.0) for step in range(50))
+        return [replace(trial, digests=digests) for trial in make_side(side, 0.01, 3)]
+
+    wrong = prove_step(with_losses(A, 1.0), with_losses(B, 0.5))
+    assert wrong is not None and wrong.notes[0].startswith("B computes something else than A: the norm of the gradient")
+    right = prove_step(with_losses(A, 1.0), with_losses(B, 1.0))
+    assert right is not None and right.notes == ("the gradients and losses of 50 steps of the optimizer agree",)
+
+
+def test_few_processes_have_no_interval_and_a_failed_one_does_not_count() -> None:
+    failed = replace(make_process(B, []), failure=Failure("optimize", "exit", "the program ended"))
+    found = prove_step(make_side(A, 0.010, 2), [*make_side(B, 0.005, 2), failed])
+    assert found is not None and (found.low_s, found.high_s, found.verdict) == (None, None, "undecided")
+    assert prove_step(make_side(A, 0.010, 2), [failed]) is None
+
+
+def test_the_interval_of_ranks_is_the_exact_one() -> None:
+    """Of all orders of six and six samples, those whose interval leaves out 0 are as rare as promised."""
+    outside = 0
+    for places in itertools.combinations(range(12), 6):
+        ours = [float(place) for place in places]
+        theirs = [float(place) for place in range(12) if place not in places]
+        shift = compute_shift(ours, theirs, 0.99)
+        outside += shift.low > 0 or shift.high < 0
+    assert 0 < outside <= 0.01 * 924
