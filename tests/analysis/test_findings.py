@@ -549,6 +549,17 @@ def test_the_command_that_tries_the_largest_saving_comes_first() -> None:
     assert first.why.startswith("tries what could save most") and "--sort gain" in second.command
 
 
+def test_a_change_of_the_program_that_no_command_makes_is_proven_with_a_changed_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("inductor_bench.analysis.findings.next_commands.write_trial_command", lambda *_, **__: "")
+    request = BreakdownRequest("src/train.py", kind="script", arguments=("--lr", "1"))
+    first = next_commands(replace(build.mixnet(), request=request), "runs/train-1")[0]
+    assert first.command == "inductor-bench compare src/train.py src/train_changed.py -- --lr 1"
+    assert first.why.startswith("after you have changed a copy of the program: proves what could save most, ")
+    assert not [one for one in next_commands(build.mixnet(), "runs/m-1") if " compare " in one.command]
+
+
 def test_what_was_just_shown_is_not_suggested_again() -> None:
     commands = [one.command for one in next_commands(build.mixnet(), "runs/m-1", "gain")]
     assert "inductor-bench report runs/m-1 --sort gain --top 30" in commands

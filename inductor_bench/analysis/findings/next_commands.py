@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import units
+from ...literals import MASK
 from ...records.base import ELSEWHERE, VERIFY, Failure
 from ...records.comparison import CHANNELS_LAST, CUDNN_BENCHMARK, TF32
 from ...records.module import Kernel
@@ -121,6 +122,20 @@ def _suggest_largest_trial(
             if not (search and find_proven_rows(one, search)):
                 yield NextCommand(command, f"tries {most}: {one.kind}{long}")
             return
+        if place == 0 and (proof := _write_proof_of_change(run)):
+            yield NextCommand(
+                proof, f"after you have changed a copy of the program: proves what could save most, {one.kind}"
+            )
+
+
+def _write_proof_of_change(run: Run) -> str:
+    """The command that compares a script with a changed copy of it; empty for another program."""
+    request = run.request
+    if request.kind != "script" or any(MASK in word for word in request.arguments):
+        return ""
+    changed = Path(request.target).with_stem(f"{Path(request.target).stem}_changed")
+    arguments = ("--", *request.arguments) if request.arguments else ()
+    return shlex.join(["inductor-bench", "compare", request.target, str(changed), *arguments])
 
 
 def write_applying_command(run: Run, folder: str, search: Optimization) -> str:

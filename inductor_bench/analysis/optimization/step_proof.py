@@ -53,7 +53,10 @@ def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
         The change of the step with its 99.67% interval, which is unknown with less than :data:`LEAST` processes. The
         verdict ``slower`` or ``faster`` needs a difference of at least 1%.
     """
-    timed = [[trial for trial in side if trial.failure is None and trial.variants[0].times_s] for side in (a, b)]
+    timed = [
+        [trial for trial in side if trial.failure is None and any(one.times_s for one in trial.variants)]
+        for side in (a, b)
+    ]
     if not all(timed):
         return None
     (ours, theirs), disturbed = _leave_out_disturbed(*timed)
