@@ -71,8 +71,8 @@ def test_single_disturbed_processes_do_not_hide_a_difference() -> None:
 
 
 def test_processes_beside_others_do_not_count_if_enough_are_left() -> None:
-    load = MachineLoad(1, 2, 4.0, time_s=1.0, cpu_time_s=1.0, others_s=1.0)
-    busy = [replace(trial, load=load) for trial in make_side(B, 0.030, 2)]
+    loads = [MachineLoad(1, 2, time_s=1.0, cpu_time_s=1.0, **{what: 1.0}) for what in ("others_s", "waited_s")]  # type: ignore[arg-type]
+    busy = [replace(trial, load=load) for trial, load in zip(make_side(B, 0.030, 2), loads, strict=True)]
     found = prove_step(make_side(A, 0.010, 4), [*make_side(B, 0.007, 3), *busy])
     assert found is not None and len(found.b_steps_s) == 3 and found.verdict == "faster"
     assert found.notes == ("2 of the 9 processes do not count, because other processes used the cores meanwhile",)

@@ -15,7 +15,7 @@ from ... import units
 from ...devices.table import find_device
 from ...records.comparison import FASTER, SAME, SLOWER, UNDECIDED, Change, KindChange, StepProof
 from ...records.optimization import Trial, TrialVariant
-from ..comparison_words import BUSY_OTHERS
+from ..comparison_words import BUSY, BUSY_OTHERS
 from ..findings.finding import plural
 from ..statistics import EFFECT, compute_shift
 from .judging import describe_digest_difference
@@ -89,7 +89,9 @@ def _leave_out_disturbed(
 
 
 def _is_disturbed(trial: Trial) -> bool:
-    return find_device(trial.device).runs_on_host and trial.load is not None and trial.load.others_share >= BUSY_OTHERS
+    if trial.load is None or not find_device(trial.device).runs_on_host:
+        return False
+    return trial.load.others_share >= BUSY_OTHERS or trial.load.delayed_share >= BUSY
 
 
 # The kinds of steps, and the step of a process.
