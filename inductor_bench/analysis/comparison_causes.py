@@ -379,7 +379,8 @@ def _make_other_parts(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartCh
             row = _make_part(kind, a_s, b_s, limits, kind, label, LEFT_WORDS)
             yield replace(row, low_s=min(0.0, row.delta_s), high_s=max(0.0, row.delta_s), verdict=UNDECIDED)
             continue
-        row = _make_part(kind, a_s, b_s, limits, kind, label, _describe_part(kind, one, other))
+        detail = _describe_part(kind, one, other, same_file=a.runs[0].program_file == b.runs[0].program_file)
+        row = _make_part(kind, a_s, b_s, limits, kind, label, detail)
         if kind != IDLE:
             calls = [part.calls if part else 0.0 for part in (one, other)]
             row = replace(row, a_calls=calls[0], b_calls=calls[1])
@@ -416,8 +417,11 @@ def _make_part(
     return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
 
 
-def _describe_part(kind: str, a: SidePart | None, b: SidePart | None) -> str:
-    """Says which calls and which lines of the program are new or gone."""
+def _describe_part(kind: str, a: SidePart | None, b: SidePart | None, *, same_file: bool = True) -> str:
+    """Says which calls and which lines of the program are new or gone.
+
+    Lines of two files have nothing in common, so they are said only of a part of one side.
+    """
     words = []
     calls = [part.calls if part else 0.0 for part in (a, b)]
     if kind != IDLE and not have_same_calls(*calls):
@@ -425,7 +429,7 @@ def _describe_part(kind: str, a: SidePart | None, b: SidePart | None) -> str:
     places = [part.places if part else () for part in (a, b)]
     new = [place for place in places[1] if place not in places[0]]
     gone = [place for place in places[0] if place not in places[1]]
-    if new:
+    if new and (same_file or a is None):
         words.append(f"in B at {join_words(list(map(shorten_paths, new)), 2)}")
     elif gone and b is None:
         words.append(f"in A at {join_words(list(map(shorten_paths, gone)), 2)}")

@@ -60,6 +60,7 @@ from .comparison_words import (
     have_same_compiler,
     list_doubts,
     list_environment_differences,
+    list_reasons,
     name_surroundings_of_choices,
     name_surroundings_of_kernels,
 )
@@ -128,7 +129,7 @@ def compare_runs(
     divide = partial(divide_difference, first, second, graphs, kernels, setting=setting)
     judge = partial(_judge_by_proof, proof) if proof is not None else partial(_judge_by_runs, around, kernels)
     step, parts = judge(first, second, step_noise, divide, is_changed=bool(differences))
-    reasons = explain_incomparable(first, second, matches) if proof is None else ()
+    reasons = explain_incomparable(first, second, matches, are_versions=proof is not None)
     return RunComparison(
         comparable=not reasons,
         reasons=reasons,
@@ -189,13 +190,14 @@ def compare_steps(
         changed: the difference that was made on purpose.
         proof: what the processes say.
     """
+    reasons = tuple(list_reasons(a, b))
     return RunComparison(
-        comparable=True,
-        reasons=(),
-        verdict=proof.verdict,
+        comparable=not reasons,
+        reasons=reasons,
+        verdict=NOT_COMPARABLE if reasons else proof.verdict,
         environment_differences=_list_differences(a, b, changed),
-        a=replace(_summarise_side(names[0], [a]), runs=len(proof.a_steps_s)),
-        b=replace(_summarise_side(names[1], [b]), runs=len(proof.b_steps_s)),
+        a=_summarise_side(names[0], [a]),
+        b=_summarise_side(names[1], [b]),
         step=_take_step(proof),
         proof=proof,
     )
@@ -263,8 +265,10 @@ def _list_notes(
     if unknown:
         yield ONE_PROFILE.format(join_words(unknown))
     yield from busy
-    if stepless:
+    if stepless and decide:
         yield NO_STEP.format(" and ".join(stepless))
+    if not decide and any(map(is_shared, (*a, *b))):
+        yield SHARED_GPU
     if decide and len(a) == 1 == len(b):
         yield ONE_RUN
 

@@ -93,8 +93,6 @@ BUSY = 0.25
 BUSY_OTHERS = 0.2
 """Share of the cores' time that other processes used, from which the machine counts as busy. Even a process that never
 waits for a core is slower then: cores share caches, memory and clocks."""
-LONGER_BUDGET = "give a longer --budget"
-
 COMMON = 0.1
 """If programs with different names share less of their kernels' time than this, they are not comparable."""
 MOST_PARTS = 0.01
@@ -192,13 +190,16 @@ def _name_methods(run: Run) -> str:
     return join_words(sorted({module.measurement.method for module in run.modules}))
 
 
-def explain_incomparable(a: Side, b: Side, matches: Sequence[Match]) -> tuple[str, ...]:
-    """Returns the reasons why no verdict is given; empty for comparable sides."""
-    first, second = a.runs[0], b.runs[0]
-    return tuple(_list_reasons(first, second)) or tuple(_explain_nothing_in_common(a, b, matches))
+def explain_incomparable(a: Side, b: Side, matches: Sequence[Match], *, are_versions: bool = False) -> tuple[str, ...]:
+    """Returns the reasons why no verdict is given; empty for comparable sides.
+
+    ``are_versions`` says that the user gave the sides as two versions of a program, which may have nothing in common.
+    """
+    found = tuple(list_reasons(a.runs[0], b.runs[0]))
+    return found or (() if are_versions else tuple(_explain_nothing_in_common(a, b, matches)))
 
 
-def _list_reasons(a: Run, b: Run) -> Iterator[str]:
+def list_reasons(a: Run, b: Run) -> Iterator[str]:
     devices = [find_common_device(module.device for module in run.modules).type for run in (a, b)]
     if devices[0] != devices[1]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: their kernels are different programs"
@@ -358,7 +359,10 @@ def write_headline(comparison: RunComparison, limit: float | None = None) -> str
         return f"The difference is too small to count: {times} ({change}); less than {units.whole_percent(EFFECT)}."
     if comparison.proof is not None and step.low_s is None:
         counts = len(comparison.proof.a_steps_s), len(comparison.proof.b_steps_s)
-        return f"Undecided: {times} ({change}). {counts[0]} and {counts[1]} processes are too few; {LONGER_BUDGET}."
+        hint = "" if comparison.proof.failure else "; give a longer --budget"
+        return f"Undecided: {times} ({change}). {counts[0]} and {counts[1]} processes are too few{hint}."
+    if comparison.proof is not None:
+        return f"Undecided: {times} ({change})."
     noise = f"±{units.percent(step.noise)}, {step.noise_source}"
     return f"Undecided: {times} ({change}). The noise between runs is {noise}."
 
@@ -370,12 +374,16 @@ def exceeds_limit(comparison: RunComparison, limit: float) -> str:
     """
     if comparison.verdict == NOT_COMPARABLE:
         return NOT_COMPARABLE
+    if comparison.proof is not None and comparison.proof.difference:
+        return UNDECIDED
     return judge_limit(compute_slowdown(comparison.step), limit)
 
 
 def _describe_limit(comparison: RunComparison, limit: float) -> str:
     if comparison.verdict == NOT_COMPARABLE:
         return f"Limit of {100 * limit:g}%: failed"
+    if comparison.proof is not None and comparison.proof.difference:
+        return f"Limit of {100 * limit:g}%: undecided, because B computes something else than A"
     return describe_limit(compute_slowdown(comparison.step), limit)
 
 
@@ -390,6 +398,9 @@ def describe_interval(comparison: RunComparison) -> str:
 def list_notes(comparison: RunComparison) -> Iterator[str]:
     """Yields the reasons: the parts that explain most of the difference, and the changes of the generated code."""
     named = name_main_parts(comparison)
+    if comparison.proof is not None and (rest := _find_rest(comparison)) is not None:
+        yield f"The profiled runs do not show this difference: {rest.detail}."
+        named = []
     if comparison.verdict in (SLOWER, FASTER) and named:
         share = sum(part.delta_s for part in named) / comparison.step.delta_s
         lead = "Most of it" if share > MOST else "Its largest parts"
@@ -419,6 +430,14 @@ def list_notes(comparison: RunComparison) -> Iterator[str]:
         yield f"Other numbers of calls in the profiled steps: {numbers}."
     if comparison.kernels or comparison.proof is None:
         yield describe_code(comparison)
+
+
+def _find_rest(comparison: RunComparison) -> PartChange | None:
+    """The time that belongs to no part, if it is more than half of the difference of a slower or faster step."""
+    if comparison.verdict not in (SLOWER, FASTER):
+        return None
+    rest = next((part for part in comparison.parts if part.cause == REST), None)
+    return rest if rest is not None and abs(rest.delta_s) > abs(comparison.step.delta_s) / 2 else None
 
 
 def _describe_waits(comparison: RunComparison) -> Iterator[str]:

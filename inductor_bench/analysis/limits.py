@@ -76,7 +76,7 @@ def describe_limit(found: Slowdown, limit: float) -> str:
     at most the limit``."""
     said, judged = f"Limit of {100 * limit:g}%", judge_limit(found, limit)
     if not math.isfinite(found.low + found.high):
-        return f"{said}: undecided, because no measurement allows a comparison"
+        return f"{said}: undecided, because the measurements are too few for an interval"
     interval = f"{_format_signed(found.low)} to {_format_signed(found.high)},"
     if not judged:
         return f"{said}: passed, because the whole interval, {interval} is at most the limit"

@@ -1,6 +1,7 @@
 """Statistics of sampled times: medians with exact confidence intervals, ratios, verdicts, drift, savings, levels.
 
-All statistics use medians and ranks, because times have one long tail and are not normally distributed. The interval
+Statistics use medians and ranks, because times have one long tail and are not normally distributed; only for a few
+processes, of which ranks cannot say anything, there is Student's interval (:func:`compute_shift`). The interval
 of a median comes from the order statistics: each sample lies below the median with probability one half, whatever the
 distribution (David and Nagaraja, Order Statistics, 7.1). Its coverage is therefore exact without resampling.
 """
@@ -179,50 +180,57 @@ def find_drift(samples: Sequence[float]) -> Drift:
 # The difference of two groups of samples that are not paired.
 
 
-RANKED = 6
-"""The least number of samples in each group from which ranks decide; with fewer, ranks cannot be certain."""
+RANKED = 10
+"""The least number of samples in each group from which ranks decide. With fewer, their interval at a high confidence is
+the whole range of the differences, so that a single disturbed sample decides."""
 
 
 @dataclass(frozen=True)
 class Shift:
-    """The difference of two groups, with its confidence interval; without ends if there are too few samples."""
+    """The difference of two groups, with its confidence interval; its ends are infinite with a single sample."""
 
+    base: float  # the middle of the other group
     middle: float
     low: float
     high: float
 
 
-def compute_shift(values: Sequence[float], others: Sequence[float], confidence: float) -> Shift:
+def compute_shift(
+    values: Sequence[float], others: Sequence[float], confidence: float, least_deviation: float = 0.0
+) -> Shift:
     """How much larger one group of samples is than another.
 
     From :data:`RANKED` samples on, the estimate is that of Hodges and Lehmann, the median of all differences, and its
     interval is the exact one of the rank sum test of Mann and Whitney (Hollander, Wolfe and Chicken, Nonparametric
-    Statistical Methods, 4.3): single disturbed samples hardly move it. With fewer samples it is Student's, which
-    supposes that samples are normally distributed.
+    Statistical Methods, 4.3): single disturbed samples hardly move it. With fewer samples it is Welch's, for groups
+    that scatter differently.
 
     Args:
         values: samples.
         others: samples of the other group.
         confidence: of the interval.
+        least_deviation: the least standard deviation that few samples are supposed to have. A few samples may agree by
+            chance.
 
     Raises:
         ValueError: a group is empty.
     """
-    differences = sorted(value - other for value in values for other in others)
-    middle, counts = statistics.median(differences), (len(values), len(others))
-    if min(counts) >= RANKED:
-        place = _find_rank_limit(*counts, confidence)
+    groups = (values, others)
+    if min(map(len, groups)) >= RANKED:
+        place = _find_rank_limit(len(values), len(others), confidence)
         if place is not None:
-            return Shift(middle, differences[place], differences[-1 - place])
-    freedom = sum(counts) - 2
-    if min(counts) < 2:
-        return Shift(middle, -math.inf, math.inf)
-    squares = sum((len(group) - 1) * statistics.variance(group) for group in (values, others))
-    reach = compute_student_quantile(freedom, confidence) * math.sqrt(
-        squares / freedom * sum(1 / one for one in counts)
-    )
+            differences = sorted(value - other for value in values for other in others)
+            middle = statistics.median(differences)
+            return Shift(statistics.median(others), middle, differences[place], differences[-1 - place])
     middle = statistics.fmean(values) - statistics.fmean(others)
-    return Shift(middle, middle - reach, middle + reach)
+    if min(map(len, groups)) < 2:
+        return Shift(statistics.fmean(others), middle, -math.inf, math.inf)
+    errors = [max(statistics.variance(group), least_deviation**2) / len(group) for group in groups]
+    variance = math.fsum(errors)
+    scaled = math.fsum(error**2 / (len(group) - 1) for error, group in zip(errors, groups, strict=True))
+    freedom = math.floor(variance**2 / scaled + ROUNDING) if scaled else 1
+    reach = compute_student_quantile(max(freedom, 1), confidence) * math.sqrt(variance)
+    return Shift(statistics.fmean(others), middle, middle - reach, middle + reach)
 
 
 def _find_rank_limit(first: int, second: int, confidence: float) -> int | None:

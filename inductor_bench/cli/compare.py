@@ -12,8 +12,9 @@ import click
 
 from ..analysis.comparison_words import exceeds_limit
 from ..analysis.limits import compute_slowdown, judge_limit
+from ..analysis.statistics import EFFECT
 from ..errors import EXIT_FAILURE, UsageError
-from ..records.comparison import NOT_COMPARABLE, UNDECIDED, BatchComparison, RunComparison, StepProof
+from ..records.comparison import NOT_COMPARABLE, SAME, UNDECIDED, BatchComparison, RunComparison, StepProof
 from ..records.request import CompareRequest
 from ..records.request_fields import names_program
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
@@ -102,7 +103,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             )
         show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
         if compared.folder is not None and not form.is_data:
-            console.remark(f"Written: {compared.folder}   {PAGE}, the runs")
+            console.remark(f"Written: {compared.folder}   {PAGE}, and what each process measured")
         if bundle is not None:
             _write_bundle(bundle, compared, files, limit, console)
     return exit_code([compared.comparison], limit)
@@ -112,7 +113,7 @@ def _compare(context: click.Context, values: dict[str, Any], console: Console, *
     from ..workflows.compare import PAIR, compare_folder, compare_program, compare_records
 
     targets, arguments = values["targets"], context.meta.get(ARGUMENTS, ())
-    programs = [target for target in targets if names_program(target)]
+    programs = [target for target in targets if names_program(target) and not os.path.isdir(target)]
     if len(targets) == 2 and not arguments and len(programs) < 2:
         _refuse_options(values, None)
         return compare_records(Path(targets[0]), Path(targets[1]), files=files)
@@ -132,7 +133,7 @@ def _compare(context: click.Context, values: dict[str, Any], console: Console, *
 
 def _answers(proof: StepProof, limit: float | None) -> bool:
     """Whether the timed processes answer the question: B is faster or slower; with a limit, B keeps it or does not."""
-    if limit is None:
+    if limit is None or (proof.verdict == SAME and limit < EFFECT):  # no further process decides about so little
         return proof.verdict != UNDECIDED
     return judge_limit(compute_slowdown(proof), limit) != UNDECIDED
 
@@ -142,7 +143,7 @@ def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
     for one in list_given_options(CompareRequest, values):
         raise UsageError(
             f"{one.option.name} is for a program that this command runs, not for results",
-            "give one TARGET, not A and B",
+            "give programs, not results",
             "misplaced-option",
         )
     if bundle is not None:

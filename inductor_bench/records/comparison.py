@@ -87,6 +87,9 @@ class StepProof(Change):
     a_steps_s: tuple[float, ...] = ()  # the seconds of a step in each process of A that counts
     b_steps_s: tuple[float, ...] = ()  # the seconds of a step in each process of B that counts
     kinds: tuple[KindChange, ...] = ()  # the differences by kind of step; empty if all are of one kind
+    # how the gradients or losses of B differ from those of A; empty if they agree or were not compared
+    difference: str = ""
+    failure: str = ""  # why a process timed nothing, so that no more of them ran; empty if none failed
     # what limits the figures, and what else the processes show
     notes: tuple[str, ...] = ()
 

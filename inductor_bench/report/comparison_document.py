@@ -26,6 +26,7 @@ from ..records.comparison import (
     KERNEL_CAUSES,
     NOT_COMPARABLE,
     REMOVED,
+    REST,
     SAME,
     SLOWER,
     UNCHANGED,
@@ -141,6 +142,10 @@ def _make_proof(comparison: RunComparison) -> Iterator[Block]:
         f"{name} {units.seconds(min(steps_s))} to {units.seconds(max(steps_s))}"
         for name, steps_s in (("A", proof.a_steps_s), ("B", proof.b_steps_s))
     ]
+    if proof.difference:
+        yield Sentence(f"B computes something else than A: {proof.difference}.", BAD)
+    if proof.failure:
+        yield Sentence(f"A process timed nothing, so no more were started: {proof.failure}.", WARN)
     counts = f"{len(proof.a_steps_s)} and {len(proof.b_steps_s)} processes ran in turn, without a profile"
     yield Sentence(f"{counts}; their steps take: {', '.join(sides)}.")
     yield from make_sentences(f"{note[:1].upper()}{note[1:]}." for note in proof.notes)
@@ -180,7 +185,9 @@ def _make_parts_table(comparison: RunComparison) -> tuple[Block, ...]:
     """All parts, those above the noise first, and their sum."""
     step = comparison.step
     least = SMALLEST_SHARE * step.a_s
-    large = [part for part in comparison.parts if abs(part.delta_s) >= least or part.verdict in TONES][:MOST_PARTS]
+    counts = [part for part in comparison.parts if abs(part.delta_s) >= least or part.verdict in TONES]
+    rest = [part for part in counts if part.cause == REST]
+    large = [*[part for part in counts if part.cause != REST][: MOST_PARTS - len(rest)], *rest]
     small = [part for part in comparison.parts if part not in large]
     most = max((abs(part.delta_s) for part in comparison.parts), default=0.0)
     others = _sum(f"{len(small)} smaller", small)

@@ -578,6 +578,10 @@ class OptimizationFolder(ProgramFolder[Optimization]):
         except InductorBenchError:
             return None
 
+    def remove_trial(self, name: str) -> None:
+        """Removes what a process measured, so that a process of this name runs again."""
+        remove_file(self.processes / f"{name}.json")
+
 
 def load_search(run: Path) -> Optimization | None:
     """The search of a RUN; ``None`` without one.

@@ -41,10 +41,10 @@ from ..version import __version__
 from .breakdown import run_breakdown
 from .modules.compile_environment import COLD, PLACES, SETTINGS
 from .modules.program_run import find_python, name_python
-from .modules.targets import find_path_kind, find_program_file, is_command, make_title, resolve_target
+from .modules.targets import can_stop, find_path_kind, find_program_file, is_command, make_title, resolve_target
 from .optimize import read_machine
 from .progress import Progress
-from .timed_turns import FOLDERS, TimedTurns, is_decided, time_in_turn
+from .timed_turns import FOLDER, TimedTurns, is_decided, time_in_turn
 
 # Opens what ``compare`` is given: RUN folders, zipped RUNs, and the texts of their kernels.
 
@@ -167,21 +167,20 @@ def run_pair(
         KeyboardInterrupt: the user stopped it; the finished runs stay, and :func:`open_pair` reads them.
     """
     _check(request)
-    programs = {name: _resolve(_request(request, name.lower())) for name in FOLDERS}
-    can_time = all(program.kind in PROGRAMS for program in programs.values())
-    if not can_time and request.runs == 0:
-        raise UsageError(
-            f"{request.breakdown.target} is no program, so no steps can be timed", "leave out --runs 0", "bad-word"
-        )
+    programs = {name: _resolve(_request(request, name.lower())) for name in (A, B)}
+    no_program = next((program.target for program in programs.values() if program.kind not in PROGRAMS), None)
+    if no_program is not None and request.runs == 0:
+        raise UsageError(f"{no_program} is no program, so no steps can be timed", "leave out --runs 0", "bad-word")
     folder = _make_folder(request.breakdown)
     pair = Pair(tuple(_find_changed_settings(request)))
     turns, runs = TimedTurns(), request.runs if request.runs is not None else MOST_RUNS
+    sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
     try:
-        if can_time:
+        if no_program is None:
             machines = [_describe_program(program, folder, progress) for program in programs.values()]
             pair = replace(pair, a=machines[0], b=machines[1])
         write_json(folder / PAIR, codec.encode(pair))
-        if can_time:
+        if no_program is None:
             turns = time_in_turn(programs, folder, request.budget_s, progress, decides)
             proof = turns.prove()
             if proof is None and request.runs == 0:
@@ -189,14 +188,21 @@ def run_pair(
                     f"no step was timed: {turns.find_failure()}", f"read the logs in {folder}", "nothing-measured"
                 )
             if proof is None:
-                progress.note(f"the steps decide only by {runs} profiled runs of each side: {turns.find_failure()}")
+                why = turns.find_failure()
+                progress.note(f"no step was timed, so {runs} profiled runs of each side decide: {why}")
             elif request.runs is None:
                 runs = 1
-        sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
         _profile(request, folder, list(interleave_runs(runs)), sides, progress)
     except KeyboardInterrupt as stop:
         words = f"`inductor-bench compare {shlex.quote(str(folder))}` compares what had finished"
-        raise KeyboardInterrupt(f"interrupted; {words}") from stop
+        has_both = TimedTurns.load(folder).prove() is not None or all(sides.values())
+        words = words if has_both else "before a process of each side had finished"
+        raise KeyboardInterrupt(f"interrupted{';' if has_both else ''} {words}") from stop
+    except InductorBenchError as error:
+        if turns.prove() is None:
+            raise
+        progress.note(f"nothing says where the difference comes from: {error.message}")
+        sides = {side: [] for side in sides}
     return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, pair, turns)
 
 
@@ -278,7 +284,7 @@ def open_pair(folder: Path) -> PairedRuns:
         runs = [(path, RunFolder(path)) for path in of_side if (path / RECORD).is_file()]
         opened = [OpenedRun(str(path), run.load(), run) for path, run in runs]
         sides[side] = tuple(one for one in opened if one.run.modules)
-        if not sides[side] and turns.prove() is None:
+        if not sides[side] and (pair.a is None or pair.b is None or turns.prove() is None):
             hint = "make the runs again with --force"
             raise InductorBenchError(f"{folder} has no finished run of {side.upper()}", hint, "nothing-measured")
     return PairedRuns(sides["a"], sides["b"], folder, pair, turns)
@@ -327,9 +333,8 @@ def _remove_earlier(folder: Path) -> None:
             refuse_link(run)
             if (run / RECORD).is_file():
                 remove_run(RunFolder(run))
-        for steps in FOLDERS.values():
-            refuse_link(folder / steps)
-            OptimizationFolder(folder / steps).clear()
+        refuse_link(folder / FOLDER)
+        OptimizationFolder(folder / FOLDER).clear()
         for name in (PAIR, PAGE):
             remove_file(folder / name)
 
@@ -343,17 +348,17 @@ def _request(request: CompareRequest, side: str, place: Path | None = None) -> B
     """The program of a side; with ``place``, the request of its profiled run in this folder."""
     python = request.pythons[-1 if side == "b" else 0] if request.pythons else request.breakdown.python
     variables = request.variables if side == "b" else ()
-    return replace(
+    program = replace(
         request.breakdown,
         target=request.second if side == "b" and request.second else request.breakdown.target,
         output=place,
         force=place is not None and request.breakdown.force,
         python=python,
         variables=(*request.breakdown.variables, *variables),
-        stop=True,
         plots=False,
         cold=True,  # each run chooses its own configs
     )
+    return replace(program, stop=can_stop(resolve_target(program).kind))
 
 
 def _find_changed_settings(request: CompareRequest) -> Iterator[EnvironmentDifference]:

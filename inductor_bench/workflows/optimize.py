@@ -59,7 +59,7 @@ from ..version import __version__
 from .batch import find_devices
 from .breakdown import StoppedBreakdown, run_breakdown
 from .modules.program_run import find_python, name_python
-from .modules.targets import is_command, make_folder_title, make_title, resolve_target
+from .modules.targets import can_stop, is_command, make_folder_title, make_title, resolve_target
 from .optimizing.optimized_files import write_optimized
 from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials, TrialRounds
 from .pins import make_pins, set_mode
@@ -238,16 +238,12 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
             return folder, program, 0.0
     began_s = time.monotonic()
     force = program.force or folder.record.is_file()
-    making = replace(asked, output=folder.path, force=force, stop=_can_stop(program), plots=False)
+    making = replace(asked, output=folder.path, force=force, stop=can_stop(program.kind), plots=False)
     try:
         run_breakdown(making, progress)
     except StoppedBreakdown as stop:
         raise KeyboardInterrupt(str(stop)) from stop
     return folder, program, time.monotonic() - began_s
-
-
-def _can_stop(program: BreakdownRequest) -> bool:
-    return program.kind in ("script", COMMAND)
 
 
 def _request_without_secrets(program: BreakdownRequest) -> BreakdownRequest:
@@ -355,7 +351,7 @@ class _Searching:
     def _run_trials(self, search: OptimizationSearch) -> None:
         program = self._request.program
         trials = ProgramTrials(
-            replace(program, live=False, stop=_can_stop(program), repeat=1),
+            replace(program, live=False, stop=can_stop(program.kind), repeat=1),
             self._folder,
             self._environment,
             self._python,

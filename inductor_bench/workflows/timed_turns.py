@@ -10,27 +10,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..analysis.optimization.step_proof import LOOKS, A, B, prove_step
+from ..analysis.optimization.step_proof import LOOKS, A, B, find_failure, prove_step
 from ..analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ..records.comparison import UNDECIDED, StepProof
 from ..records.optimization import TIMED, Trial
 from ..records.request import BreakdownRequest
-from ..records.request_fields import COMMAND
 from ..store.folder import OptimizationFolder
 from ..store.redaction import Redaction
 from .modules.program_run import find_python
-from .modules.targets import is_command
+from .modules.targets import can_stop, is_command
 from .optimizing.tried_program import ProgramTrials, TrialRounds
 from .progress import Progress
 
 TIMED_S, LEAST_STEPS = 2.5, 24
 """The seconds of timed steps in a process, and the least number of timed steps."""
 
-LOSSES, LOSSES_TURNS = 50, 2
+LOSSES, LOSSES_TURNS = 20, 2
 """In the first processes of each side, the gradients of this many steps of the optimizer are kept."""
 
-FOLDERS = {A: "steps-a", B: "steps-b"}
-"""The folders with what the processes of each side measured."""
+FOLDER = "steps"
+"""The folder with what the processes measured. Both sides share its caches, so equal code runs in equal configs."""
 
 
 @dataclass
@@ -42,11 +41,12 @@ class TimedTurns:
     @classmethod
     def load(cls, folder: Path) -> TimedTurns:
         """Reads the processes of an earlier comparison; none if it timed none."""
-        found = cls()
-        for side, name in FOLDERS.items():
-            place = OptimizationFolder(folder / name)
-            names = sorted(file.stem for file in place.processes.glob("*.json"))
-            found.trials[side].extend(filter(None, map(place.load_trial, names)))
+        found, place = cls(), OptimizationFolder(folder / FOLDER)
+        names = [file.stem for file in place.processes.glob("*.json")]
+        for name in sorted(names, key=lambda name: (len(name), name)):  # their numbers have two digits or more
+            trial = place.load_trial(name)
+            if trial is not None and trial.slugs[0] in found.trials:
+                found.trials[trial.slugs[0]].append(trial)
         return found
 
     def prove(self) -> StepProof | None:
@@ -55,8 +55,7 @@ class TimedTurns:
 
     def find_failure(self) -> str:
         """Why a process timed nothing; empty if each process has steps."""
-        failed = ((side, trial) for side, trials in self.trials.items() for trial in trials if trial.failure)
-        return next((f"{side}: {trial.failure.message}" for side, trial in failed if trial.failure), "")
+        return find_failure(self.trials[A], self.trials[B])
 
 
 def is_decided(proof: StepProof | None) -> bool:
@@ -73,7 +72,7 @@ def time_in_turn(
 ) -> TimedTurns:
     """Runs A and B in turn (A B B A …), each process until its steps are timed.
 
-    The processes of a side share what the first of them compiled. A failed process ends it.
+    The first process of each side compiles, and the others share that. A failed process ends it.
 
     Args:
         programs: the program of each side, with its kind.
@@ -86,29 +85,26 @@ def time_in_turn(
         InductorBenchError: the program cannot be started, or the folder cannot be written.
         KeyboardInterrupt: the user stopped it; the finished processes stay in the folder.
     """
-    turns = TimedTurns()
-    for name in FOLDERS.values():
-        place = OptimizationFolder(folder / name)
-        place.clear()
-        place.make_inside()
-    sides = {side: _TimedSide(program, folder / FOLDERS[side], progress) for side, program in programs.items()}
+    turns, place = TimedTurns(), OptimizationFolder(folder / FOLDER)
+    place.clear()
+    place.make_inside()
+    sides = {side: _TimedSide(program, place, progress) for side, program in programs.items()}
     began_s, taken_s = time.monotonic(), dict.fromkeys(sides, 0.0)
     try:
         for number, side in enumerate(_alternate(), 1):
             left_s = budget_s - (time.monotonic() - began_s)
             if number > len(sides) and left_s < taken_s[side]:
                 break
-            trial = sides[side].run(number, side, left_s)
+            trial = sides[side].run(number, side, max(0.0, left_s) + budget_s)
             turns.trials[side].append(trial)
-            taken_s[side] = trial.time_s
-            if trial.failure is not None:
+            taken_s[side] = trial.time_s - trial.compile_time_s  # the next one finds compiled code in the caches
+            if turns.find_failure():
                 break
             counts = [len(trials) for trials in turns.trials.values()]
             if min(counts) == max(counts) and counts[0] in LOOKS and (proof := turns.prove()) and decides(proof):
                 break
     finally:
-        for timed in sides.values():
-            timed.folder.remove_work()
+        place.remove_work()
     return turns
 
 
@@ -120,14 +116,13 @@ def _alternate() -> Iterator[str]:
 class _TimedSide:
     """Starts the processes of one side."""
 
-    def __init__(self, program: BreakdownRequest, folder: Path, progress: Progress) -> None:
-        self.folder, self._progress = OptimizationFolder(folder), progress
+    def __init__(self, program: BreakdownRequest, folder: OptimizationFolder, progress: Progress) -> None:
+        self._folder, self._progress, self._losses = folder, progress, LOSSES
         own: Sequence[str] = sys.argv[1:] if is_command() else ()
         redaction = Redaction.find([own, program.arguments], os.environ | dict(program.variables), program.redact)
-        stops = program.kind in ("script", COMMAND)
         trials = ProgramTrials(
-            replace(program, live=False, stop=stops, repeat=1),
-            self.folder,
+            replace(program, live=False, stop=can_stop(program.kind), repeat=1),
+            folder,
             dict(os.environ) | dict(program.variables) | redaction.variables,
             find_python(program),
             redaction,
@@ -137,8 +132,11 @@ class _TimedSide:
         self._rounds = TrialRounds(trials, ("",), progress)
         self._count = 0
 
-    def run(self, number: int, side: str, left_s: float) -> Trial:
-        """Runs a process to the end of its timed steps."""
+    def run(self, number: int, side: str, limit_s: float) -> Trial:
+        """Runs a process until its steps are timed, for at most ``limit_s`` seconds.
+
+        If a program ends before that, because gradients of its first steps were kept, it runs once more without them.
+        """
         self._count += 1
         plan = TrialPlan(
             f"{number:02}-{side.lower()}",
@@ -147,9 +145,14 @@ class _TimedSide:
             alternates=False,
             timed_s=TIMED_S,
             least=LEAST_STEPS,
-            losses=LOSSES if self._count <= LOSSES_TURNS else 0,
+            losses=self._losses if self._count <= LOSSES_TURNS else 0,
+            limit_s=limit_s,
         )
         (trial,) = self._rounds.run([plan])
+        if trial.failure is not None and plan.losses and trial.digests:
+            self._losses = 0
+            self._folder.remove_trial(plan.name)
+            (trial,) = self._rounds.run([replace(plan, losses=0)])
         if trial.failure is not None:
             self._progress.note(f"{plan.name}: {trial.failure.message}")
         return trial

@@ -63,6 +63,24 @@ def test_of_equal_sides_at_most_a_hundredth_is_called_different() -> None:
     assert verdicts["faster"] + verdicts["slower"] <= 4, verdicts
 
 
+def test_processes_with_two_levels_are_not_called_different() -> None:
+    wrong, draw = 0, random.Random(7)
+    for _ in range(500):
+        levels = [[0.01 * draw.choice((1.0, 1.05)) * draw.gauss(1, 0.003) for _ in range(3)] for _ in range(2)]
+        a, b = ([make_process(name, [one] * 8) for one in side] for name, side in zip((A, B), levels, strict=True))
+        found = prove_step(a, b)
+        wrong += found is not None and found.verdict != "undecided"
+    assert wrong <= 10
+
+
+def test_sides_that_scatter_differently_are_not_called_different() -> None:
+    wrong = 0
+    for seed in range(300):
+        found = prove_step(make_side(A, 0.01, 3, 0.10, seed), make_side(B, 0.01, 9, 0.01, seed))
+        wrong += found is not None and found.verdict in ("faster", "slower")
+    assert wrong <= 6
+
+
 def test_single_disturbed_processes_do_not_hide_a_difference() -> None:
     a, b = make_side(A, 0.010, 12), make_side(B, 0.0085, 12)
     b[3] = make_process(B, [0.030] * 40)
@@ -100,26 +118,50 @@ def test_kinds_without_counterparts_leave_the_mean_over_all_steps() -> None:
     assert found.a_s == pytest.approx(statistics.fmean(times))
 
 
-def test_gradients_that_differ_are_said() -> None:
-    def with_losses(side: str, norm: float) -> list[Trial]:
-        digests = tuple(StepDigest(step, norm, (norm,), 1.0) for step in range(50))
-        return [replace(trial, digests=digests) for trial in make_side(side, 0.01, 3)]
+@pytest.mark.parametrize(
+    ("ours", "theirs", "difference", "note"),
+    [
+        ((1.0, 1.0), 0.5, "the norm of the gradients differs in 20 of the first 20 steps", ""),
+        ((1.0, 1.0), 1.0, "", "the gradients and losses of 20 steps of the optimizer agree"),
+        ((1.0, 1.01), 0.5, "", "gradients were not compared: those of A's processes differ among each other"),
+        ((1.0,), 0.5, "", ""),
+    ],
+    ids=["other gradients", "equal gradients", "no seed", "one process of A"],
+)
+def test_gradients_are_compared_if_processes_repeat_each_other(
+    ours: Sequence[float], theirs: float, difference: str, note: str
+) -> None:
+    def with_norms(side: str, norms: Sequence[float]) -> list[Trial]:
+        digests = [tuple(StepDigest(step, norm, (norm,), 1.0) for step in range(20)) for norm in norms]
+        return [
+            replace(trial, digests=one) for trial, one in zip(make_side(side, 0.01, len(norms)), digests, strict=True)
+        ]
 
-    wrong = prove_step(with_losses(A, 1.0), with_losses(B, 0.5))
-    assert wrong is not None and wrong.notes[0].startswith("B computes something else than A: the norm of the gradient")
-    right = prove_step(with_losses(A, 1.0), with_losses(B, 1.0))
-    assert right is not None and right.notes == ("the gradients and losses of 50 steps of the optimizer agree",)
+    found = prove_step(with_norms(A, ours), with_norms(B, (theirs, theirs)))
+    assert found is not None and found.difference.startswith(difference) and bool(found.difference) == bool(difference)
+    assert "; ".join(found.notes).startswith(note) and bool(found.notes) == bool(note)
+
+
+def test_steps_that_are_rarely_long_decide_against_the_median() -> None:
+    b = [make_process(B, [0.01 * (3 if place % 10 == 9 else 1) for place in range(40)]) for _ in range(12)]
+    found = prove_step(make_side(A, 0.010, 12, 0.001), b)
+    assert found is not None and found.verdict == "undecided"
+    assert (
+        found.notes[0].startswith("by the mean of all steps B is 20") and "some steps take far longer" in found.notes[0]
+    )
 
 
 def test_few_processes_have_no_interval_and_a_failed_one_does_not_count() -> None:
     failed = replace(make_process(B, []), failure=Failure("optimize", "exit", "the program ended"))
     found = prove_step(make_side(A, 0.010, 2), [*make_side(B, 0.005, 2), failed])
     assert found is not None and (found.low_s, found.high_s, found.verdict) == (None, None, "undecided")
+    assert found.failure == "B: the program ended"
     assert prove_step(make_side(A, 0.010, 2), [failed]) is None
 
 
-def test_the_interval_of_ranks_is_the_exact_one() -> None:
+def test_the_interval_of_ranks_is_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all orders of six and six samples, those whose interval leaves out 0 are as rare as promised."""
+    monkeypatch.setattr("inductor_bench.analysis.statistics.RANKED", 6)
     outside = 0
     for places in itertools.combinations(range(12), 6):
         ours = [float(place) for place in places]

@@ -7,9 +7,10 @@ the clock, and in what else the machine does meanwhile.
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ... import units
 from ...devices.table import find_device
@@ -18,7 +19,7 @@ from ...records.optimization import Trial, TrialVariant
 from ..comparison_words import BUSY, BUSY_OTHERS
 from ..findings.finding import plural
 from ..statistics import EFFECT, compute_shift
-from .judging import describe_digest_difference
+from .judging import MOST_LOG, describe_digest_difference
 from .step_mix import LEAST_ALIKE, StepMix, find_mix, list_steps
 
 A, B = "A", "B"
@@ -40,7 +41,10 @@ UNLIKE = (
     "the steps are of several kinds (graphs or sizes), and those of B are others than those of A: the mean over all "
     "timed steps is compared"
 )
-COUNTERPARTS = "the kinds of B's steps are others than those of A, and are paired with them in the order of their times"
+COUNTERPARTS = (
+    "the kinds of B's steps are others than those of A, and are paired with them in the order of their times, so two "
+    "rows may be interchanged"
+)
 
 
 def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
@@ -51,28 +55,50 @@ def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
 
     Returns:
         The change of the step with its 99.67% interval, which is unknown with less than :data:`LEAST` processes. The
-        verdict ``slower`` or ``faster`` needs a difference of at least 1%.
+        verdict ``slower`` or ``faster`` needs a difference of at least 1%. Nothing is decided if the means of the
+        processes' steps certainly say something else.
     """
-    timed = [
-        [trial for trial in side if trial.failure is None and any(one.times_s for one in trial.variants)]
-        for side in (a, b)
-    ]
+    timed = [[trial for trial in side if _list_times(trial)] for side in (a, b)]
     if not all(timed):
         return None
     (ours, theirs), disturbed = _leave_out_disturbed(*timed)
     mixes, notes = _find_mixes(ours, theirs)
-    steps = [
-        [_compute_step_s(trial.variants[0], mix) for trial in side]
-        for side, mix in zip((ours, theirs), mixes, strict=True)
-    ]
+    sides = tuple(zip((ours, theirs), mixes, strict=True))
+    steps = [_list_steps_s(side, mix) for side, mix in sides]
     change = _judge(*steps)
+    means = _judge(*([statistics.fmean(_list_times(trial)) for trial in side] for side, _ in sides))
+    rare: tuple[str, ...] = ()
+    if not mixes[0] and means.verdict in (FASTER, SLOWER) and means.verdict != change.verdict:
+        share, long = units.percent(abs(means.delta_s) / means.a_s), units.seconds(means.b_s)
+        rare = (f"by the mean of all steps B is {share} {means.verdict} ({long} a step): some steps take far longer",)
+        change = replace(change, verdict=UNDECIDED)
+    results, difference = _compare_results(a, b)
     return StepProof(
         **vars(change),
         a_steps_s=tuple(steps[0]),
         b_steps_s=tuple(steps[1]),
         kinds=tuple(_compare_kinds(ours, theirs, mixes)),
-        notes=(*disturbed, *notes, *_describe_results(a, b), *_describe_memory(ours, theirs)),
+        difference=difference,
+        failure=find_failure(a, b),
+        notes=(*rare, *disturbed, *notes, *results, *_describe_memory(ours, theirs)),
     )
+
+
+def find_failure(a: Sequence[Trial], b: Sequence[Trial]) -> str:
+    """Why a process timed nothing; empty if each process has steps."""
+    for name, trial in ((name, trial) for name, side in ((A, a), (B, b)) for trial in side):
+        if not _list_times(trial):
+            said = next((one.failure for one in trial.variants if one.failure), "")
+            return f"{name}: {trial.failure.message if trial.failure else said or 'it timed no step'}"
+    return ""
+
+
+def _list_times(trial: Trial) -> tuple[float, ...]:
+    """The seconds of the timed steps of a process; none if it failed."""
+    variant = next(iter(trial.variants), None)
+    if variant is None or trial.failure is not None or variant.failure:
+        return ()
+    return variant.times_s if min(variant.times_s, default=0.0) > 0 else ()
 
 
 def _leave_out_disturbed(
@@ -113,6 +139,12 @@ class SideMix:
                     times[place].append(step.time_s)
         return times
 
+    def covers(self, variant: TrialVariant) -> bool:
+        """Whether a process has steps of each group, and most of its time is in steps of these groups."""
+        times = self.list_times(variant) if variant.kinds else []
+        whole_s = math.fsum(variant.times_s)
+        return bool(times) and all(times) and math.fsum(map(math.fsum, times)) >= LEAST_ALIKE * whole_s
+
 
 Mixes = tuple["SideMix | None", "SideMix | None"]
 
@@ -122,29 +154,19 @@ def _find_mixes(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[Mixes, list[str
     mix, other = find_mix(a, A), find_mix(b, B)
     if mix is None and other is None:
         return (None, None), []
-    if mix is not None and all(_has_kinds_of(mix, trial.variants[0]) for trial in (*a, *b)):
+    if mix is not None:
         ours = _make_side_mix(mix, mix)
-        return (ours, ours), [mix.describe()]
-    if mix is not None and other is not None and _are_counterparts(mix, other):
-        sides = _make_side_mix(mix, mix), _make_side_mix(other, mix)
-        if all(_is_covered(side, one) for side, some in zip(sides, (a, b), strict=True) for one in some):
-            return sides, [mix.describe(), COUNTERPARTS]
+        if all(ours.covers(trial.variants[0]) for trial in (*a, *b)):
+            return (ours, ours), [mix.describe()]
+        if other is not None and _are_counterparts(mix, other):
+            theirs = _make_side_mix(other, mix)
+            if all(side.covers(trial.variants[0]) for side, some in ((ours, a), (theirs, b)) for trial in some):
+                return (ours, theirs), [mix.describe(), COUNTERPARTS]
     return (None, None), [UNLIKE]
 
 
 def _make_side_mix(own: StepMix, shares: StepMix) -> SideMix:
     return SideMix(tuple(frozenset(one.kinds) for one in own.groups), shares.shares)
-
-
-def _has_kinds_of(mix: StepMix, variant: TrialVariant) -> bool:
-    """Whether a process has steps of each group, and most of its time is in steps of these groups."""
-    side = _make_side_mix(mix, mix)
-    times = side.list_times(variant) if variant.kinds else []
-    return bool(times) and all(times) and math.fsum(map(math.fsum, times)) >= LEAST_ALIKE * math.fsum(variant.times_s)
-
-
-def _is_covered(side: SideMix, trial: Trial) -> bool:
-    return bool(trial.variants[0].kinds) and all(side.list_times(trial.variants[0]))
 
 
 def _are_counterparts(mix: StepMix, other: StepMix) -> bool:
@@ -153,27 +175,33 @@ def _are_counterparts(mix: StepMix, other: StepMix) -> bool:
     )
 
 
-def _compute_step_s(variant: TrialVariant, mix: SideMix | None) -> float:
-    """The typical step of a process in seconds. Steps of several kinds count with their shares."""
-    if mix is None:
-        several = len(set(variant.kinds)) > 1
-        return statistics.fmean(variant.times_s) if several else statistics.median(variant.times_s)
-    medians = map(statistics.median, mix.list_times(variant))
-    return math.fsum(share * middle_s for share, middle_s in zip(mix.shares, medians, strict=True))
+def _list_steps_s(side: Sequence[Trial], mix: SideMix | None) -> list[float]:
+    """The typical step of each process of a side in seconds. Steps of several kinds count with their shares."""
+    variants = [trial.variants[0] for trial in side]
+    if mix is not None:
+        middles = (map(statistics.median, mix.list_times(one)) for one in variants)
+        return [math.fsum(map(operator.mul, mix.shares, some)) for some in middles]
+    several = any(len(set(one.kinds)) > 1 for one in variants)
+    return [(statistics.fmean if several else statistics.median)(one.times_s) for one in variants]
 
 
 # The verdict.
 
 
+LEAST_SCATTER = 0.01
+"""The least scatter of processes that is supposed while they are few. Processes may have two levels, by their addresses
+for example, and each side may happen to have only one of them."""
+
+
 def _judge(a_steps_s: Sequence[float], b_steps_s: Sequence[float]) -> Change:
     """Judges the ratio of B's steps to A's. A process counts once."""
-    logs = [[math.log(step_s) for step_s in side] for side in (b_steps_s, a_steps_s)]
-    shift = compute_shift(logs[0], logs[1], CONFIDENCE)
-    a_s = math.exp(statistics.median(logs[1]))
+    logs = [list(map(math.log, side)) for side in (a_steps_s, b_steps_s)]
+    shift = compute_shift(logs[1], logs[0], CONFIDENCE, LEAST_SCATTER)
+    a_s = math.exp(shift.base)
     delta_s = a_s * math.expm1(shift.middle)
     if min(map(len, logs)) < LEAST:
         return Change(a_s, a_s + delta_s, delta_s, None, None, UNDECIDED)
-    low_s, high_s = a_s * math.expm1(shift.low), a_s * math.expm1(shift.high)
+    low_s, high_s = (a_s * math.expm1(min(end, MOST_LOG)) for end in (shift.low, shift.high))
     effect_s = EFFECT * a_s
     verdict = UNDECIDED
     if low_s > 0 and delta_s >= effect_s:
@@ -204,15 +232,31 @@ def _compare_kinds(a: Sequence[Trial], b: Sequence[Trial], mixes: Mixes) -> list
 # What else the processes show.
 
 
-def _describe_results(a: Sequence[Trial], b: Sequence[Trial]) -> list[str]:
-    """Says whether the gradients and losses of the first processes agree; nothing if no optimizer stepped."""
+REPEATED_STEPS, REPEATED = 3, 1e-3
+"""A's processes repeat each other if the norms of the gradients in the first steps agree up to this share."""
+
+
+def _compare_results(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[list[str], str]:
+    """Compares the gradients and losses of the first processes.
+
+    Returns:
+        A note, and how B differs from A; nothing if no optimizer stepped, or if A has only one such process.
+    """
     ours, theirs = ([trial.digests for trial in side if trial.digests] for side in (a, b))
-    if not ours or not theirs:
-        return []
-    if difference := describe_digest_difference(ours, theirs[0]):
-        return [f"B computes something else than A: {difference}"]
-    steps = min(len(ours[0]), len(theirs[0]))
-    return [f"the gradients and losses of {plural(steps, 'step')} of the optimizer agree"]
+    if len(ours) < 2 or not theirs:
+        return [], ""
+    firsts = [[one.norm for one in digests[:REPEATED_STEPS]] for digests in ours]
+    if not all(
+        math.isclose(norm, other, rel_tol=REPEATED)
+        for some in firsts[1:]
+        for norm, other in zip(firsts[0], some, strict=False)
+    ):
+        return ["gradients were not compared: those of A's processes differ among each other; set a seed"], ""
+    for digests in theirs:
+        if difference := describe_digest_difference(ours, digests):
+            return [], difference
+    steps = min(map(len, (*ours, *theirs)))
+    return [f"the gradients and losses of {plural(steps, 'step')} of the optimizer agree"], ""
 
 
 LEAST_MEMORY = 0.01

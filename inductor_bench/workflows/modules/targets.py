@@ -78,6 +78,11 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
     raise UsageError(f"{name} does not exist", _guess(request, accepted), "no-such-target")
 
 
+def can_stop(kind: str) -> bool:
+    """Whether a program of this kind can be ended once its steps are measured."""
+    return "steps" in BY_KIND[kind].takes
+
+
 def _make_command_target(request: BreakdownRequest) -> Target:
     """Makes the target of a request that has only a command after ``--``."""
     words = request.arguments

@@ -26,7 +26,7 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch_record import DONE, FAILED, Batch, BatchModel
 from inductor_bench.records.comparison import RunComparison
-from inductor_bench.records.optimization import TIMED, Trial, TrialVariant
+from inductor_bench.records.optimization import TIMED, StepDigest, Trial, TrialVariant
 from inductor_bench.records.request import BreakdownRequest, CompareRequest, ModelRequest
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.store import codec
@@ -429,10 +429,10 @@ class FakeSide:
     events: list[str]
     factor = 1.0
 
-    def __init__(self, program: BreakdownRequest, folder: Path, progress: object) -> None:
-        self.folder, self.program = OptimizationFolder(folder), program
+    def __init__(self, program: BreakdownRequest, folder: OptimizationFolder, progress: object) -> None:
+        self.folder, self.program = folder, program
 
-    def run(self, number: int, side: str, left_s: float) -> Trial:
+    def run(self, number: int, side: str, limit_s: float) -> Trial:
         self.events.append(f"{side} {self.program.target}")
         trial = time_process(side, number, self.factor if side == "B" else 1.0)
         self.folder.save_process(trial.name, trial, str)
@@ -488,10 +488,63 @@ def test_profiled_runs_say_where_a_proven_difference_comes_from(
     assert code == 4 and re.search(r"B is (39|40)\.\d% slower: a step takes 10\.0 ms in A and 14\.0 ms in B", text)
     assert "Where the difference comes from" in text and GELU in text and "the profiled runs' steps take" in text
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [
-        "a-1", "b-1", "steps-a", "steps-b"
+        "a-1", "b-1", "steps"
     ]  # fmt: skip
     found = json.loads(invoke("out", "-q", "--format", "json")[1])
     assert sum(part["delta_s"] for part in found["parts"]) == pytest.approx(found["step"]["delta_s"])
+
+
+def test_a_faster_program_that_computes_something_else_does_not_pass(
+    two_programs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = FakeSide.run
+
+    def run(self: FakeSide, number: int, side: str, limit_s: float) -> Trial:
+        norm = 1.0 if side == "A" else 0.1
+        digests = tuple(StepDigest(step, norm, (norm,), norm) for step in range(20))
+        return replace(plain(self, number, side, limit_s), digests=digests)
+
+    monkeypatch.setattr(FakeSide, "run", run)
+    code, text = invoke("before.py", "after.py", "--runs", "0", "--fail-above", "0%", "-q")
+    text = " ".join(text.split())
+    assert code == 5 and "Limit of 0%: undecided, because B computes something else than A" in text
+    assert "B computes something else than A: the norm of the gradients differs in 20 of the first 20 steps" in text
+
+
+def test_a_profile_that_fails_leaves_the_verdict(two_programs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = BreakdownOutcome(build.run("train", []), Path("x"))
+    monkeypatch.setattr(pair_workflow, "run_breakdown", lambda options, progress: empty)
+    code, text = invoke("before.py", "after.py", "--fail-above", "0%", "-q")
+    assert code == 0 and "% faster: a step takes" in text and "Where the difference" not in text
+
+
+def test_a_difference_that_the_profiled_runs_do_not_show_has_no_cause(
+    two_programs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(options: BreakdownRequest, progress: object) -> BreakdownOutcome:
+        assert options.output is not None
+        return BreakdownOutcome(pairs.run(), save(options.output, pairs.run()))
+
+    monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
+    text = invoke("before.py", "after.py", "-q")[1]
+    assert "The profiled runs do not show this difference: the profiled runs' steps take" in " ".join(text.split())
+    assert "Most of it" not in text and re.search(r"\n *rest ", text)
+
+
+def test_a_factory_is_compared_and_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[BreakdownRequest] = []
+
+    def measure(options: BreakdownRequest, progress: object) -> BreakdownOutcome:
+        asked.append(options)
+        assert options.output is not None
+        return BreakdownOutcome(pairs.run(), save(options.output, pairs.run()))
+
+    (tmp_path / "model.py").write_text("def make():\n    return None, ()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
+    monkeypatch.setattr(pair_workflow, "read_machine", lambda *_: (Environment(), None))
+    monkeypatch.setattr(pair_workflow, "time_in_turn", lambda *_: TimedTurns())
+    assert invoke("model.py:make", "-q")[0] == 0 and len(asked) == 4 and not any(one.stop for one in asked)
 
 
 @pytest.mark.usefixtures("program")

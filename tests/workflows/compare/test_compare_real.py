@@ -60,7 +60,6 @@ def test_a_program_is_run_for_both_sides_and_its_changes_are_told_apart(tmp_path
     proof = found.proof
     assert proof is not None and (len(proof.a_steps_s), len(proof.b_steps_s)) == (1, 1)
     assert (found.step.low_s, found.verdict) == (None, "undecided"), "a process of each side decides nothing"
-    assert "B computes something else than A: the norm of the gradients differs" in " ".join(proof.notes)
     assert [(row.name, row.b) for row in found.environment_differences] == list(variables)
     causes = {change.cause for change in found.kernels}
     assert causes & {CODE, SPLIT, ADDED, REMOVED}, "the forward graph has other code"
