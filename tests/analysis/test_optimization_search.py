@@ -10,11 +10,10 @@ import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
 from inductor_bench.analysis.optimization.judging import LOOKS
-from inductor_bench.analysis.optimization.row_verdicts import is_faster
+from inductor_bench.analysis.optimization.row_verdicts import NO_TIME_FOR, is_faster
 from inductor_bench.analysis.optimization.search import (
     CLEARLY,
     MOST_FINALISTS,
-    NO_TIME_FOR,
     NOT_COMBINED,
     NOT_RUN,
     OptimizationSearch,

@@ -9,7 +9,7 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench import units
-from inductor_bench.analysis.optimization.search import LATE, NO_TIME
+from inductor_bench.analysis.optimization.row_verdicts import LATE, NO_TIME
 from inductor_bench.analysis.optimization.search_results import format_interval
 from inductor_bench.cli.optimize import exit_code
 from inductor_bench.records.base import Failure

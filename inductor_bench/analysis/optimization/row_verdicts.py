@@ -15,6 +15,26 @@ from ...records.optimization import (
     TrialVariant,
     VariantCheck,
 )
+from .judging import LOOKS
+from .search_results import NO_INTERVAL
+
+NO_TIME = "no time was left for it; give a longer --budget"
+NO_TIME_FOR = (
+    "too little time was left for it ({left}; its ranking takes about {ranking}, its proof {proof}, and the check in a "
+    "new process {confirming}); give a longer --budget"
+)
+NO_TIME_ALONE = (
+    "too little time was left for it (its ranking takes {count} separate processes of about {each} each, in the first "
+    "half of the time); give a longer --budget"
+)
+LATE = "{said}; give a longer --budget"
+NO_PROOF = "it seemed faster, but no time was left to prove it; give a longer --budget"
+PERHAPS = "it may be faster: its interval includes 0%, and no time was left to prove it; give a longer --budget"
+AGAIN = "{said}; no time was left to measure it again; give a longer --budget"
+USED_UP = (
+    "{said}; it was judged "
+    f"{LOOKS} times, which is the most, because each judgement may find a saving by chance; --force measures all again"
+)
 
 
 def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
@@ -80,6 +100,11 @@ def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
 def _may_be_faster(gain: MeasuredGain) -> bool:
     """Whether a saving that matters lies within its interval, and within what the placebo shows."""
     return gain.verdict == UNDECIDED and min(gain.high, gain.share + abs(gain.placebo)) >= WORTH_KNOWING
+
+
+def explain_no_proof(gain: MeasuredGain | None) -> str:
+    """Why a row that may be faster is not proven if no further process of it runs."""
+    return PERHAPS if gain is not None and NO_INTERVAL < gain.low <= 0 else NO_PROOF
 
 
 def is_needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:

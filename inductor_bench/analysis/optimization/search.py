@@ -48,8 +48,21 @@ from .judging import (
     make_waterfall,
     seems_faster,
 )
-from .row_verdicts import compute_proven_share, find_failed_variant, is_faster, is_needed, judge_lost_gain, lacks_memory
-from .search_results import NO_INTERVAL
+from .row_verdicts import (
+    AGAIN,
+    LATE,
+    NO_TIME,
+    NO_TIME_ALONE,
+    NO_TIME_FOR,
+    USED_UP,
+    compute_proven_share,
+    explain_no_proof,
+    find_failed_variant,
+    is_faster,
+    is_needed,
+    judge_lost_gain,
+    lacks_memory,
+)
 from .search_rounds import (
     CLEAR_S,
     NOT_COMBINED,
@@ -90,29 +103,7 @@ AFTER_RANKING = (1, 1, 3)
 CLEARLY = 0.1
 """A row that saves at least this share in the ranking is proven at once, before other rows are ranked."""
 
-NO_TIME = "no time was left for it; give a longer --budget"
-NO_TIME_FOR = (
-    "too little time was left for it ({left}; its ranking takes about {ranking}, its proof {proof}, and the check in a "
-    "new process {confirming}); give a longer --budget"
-)
-NO_TIME_ALONE = (
-    "too little time was left for it (its ranking takes {count} separate processes of about {each} each, in the first "
-    "half of the time); give a longer --budget"
-)
-LATE = "{said}; give a longer --budget"
-NO_PROOF = "it seemed faster, but no time was left to prove it; give a longer --budget"
-PERHAPS = "it may be faster: its interval includes 0%, and no time was left to prove it; give a longer --budget"
-AGAIN = "{said}; no time was left to measure it again; give a longer --budget"
-USED_UP = (
-    "{said}; it was judged "
-    f"{LOOKS} times, which is the most, because each judgement may find a saving by chance; --force measures all again"
-)
 TOO_MANY = f"it seemed faster, but only the {MOST_FINALISTS} settings that seemed fastest were proven"
-
-
-def _explain_no_proof(gain: MeasuredGain | None) -> str:
-    """Why a row that may be faster is not proven if no further process of it runs."""
-    return PERHAPS if gain is not None and NO_INTERVAL < gain.low <= 0 else NO_PROOF
 
 
 class OptimizationSearch(SearchRounds):
@@ -285,7 +276,7 @@ class OptimizationSearch(SearchRounds):
 
     def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
         fast = (
-            {"state": UNPROVEN, "reason": _explain_no_proof(gain)}
+            {"state": UNPROVEN, "reason": explain_no_proof(gain)}
             if seems_faster(gain, alternated=alternated)
             else judge_lost_gain(gain)
         )
@@ -454,7 +445,7 @@ class OptimizationSearch(SearchRounds):
             used_up = is_last and lost["state"] == UNDECIDED
             self._set(slug, **{**lost, "reason": USED_UP.format(said=lost["reason"])} if used_up else lost)
         elif gain.verdict == UNDECIDED and not is_last:
-            self._set(slug, reason=_explain_no_proof(gain))
+            self._set(slug, reason=explain_no_proof(gain))
         elif gain.verdict == UNDECIDED:
             said = f"it seems to save {units.percent(gain.share)}, and its interval includes 0%"
             self._set(slug, reason=USED_UP.format(said=said))
