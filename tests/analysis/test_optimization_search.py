@@ -10,14 +10,8 @@ import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
 from inductor_bench.analysis.optimization.judging import LOOKS
-from inductor_bench.analysis.optimization.row_verdicts import NO_TIME_FOR, is_faster
-from inductor_bench.analysis.optimization.search import (
-    CLEARLY,
-    MOST_FINALISTS,
-    NOT_COMBINED,
-    NOT_RUN,
-    OptimizationSearch,
-)
+from inductor_bench.analysis.optimization.row_verdicts import NO_TIME_FOR, NOT_RUN, is_faster
+from inductor_bench.analysis.optimization.search import CLEARLY, MOST_FINALISTS, NOT_COMBINED, OptimizationSearch
 from inductor_bench.analysis.optimization.search_rounds import MOST_AGAIN
 from inductor_bench.analysis.optimization.step_mix import find_mix
 from inductor_bench.analysis.optimization.trial_plans import (

@@ -8,14 +8,17 @@ from ...records.optimization import (
     FAILED,
     FASTER,
     LOST,
+    SAME,
+    SLOWER,
     UNDECIDED,
+    UNPROVEN,
     MeasuredGain,
     MenuRow,
     Trial,
     TrialVariant,
     VariantCheck,
 )
-from .judging import LOOKS
+from .judging import LOOKS, seems_faster
 from .search_results import NO_INTERVAL
 
 NO_TIME = "no time was left for it; give a longer --budget"
@@ -35,6 +38,7 @@ USED_UP = (
     "{said}; it was judged "
     f"{LOOKS} times, which is the most, because each judgement may find a saving by chance; --force measures all again"
 )
+NOT_RUN = "alone it is faster, but no new process that starts with it was run yet"
 
 
 def find_fault(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
@@ -83,6 +87,32 @@ WORTH_KNOWING = 0.01
 """The smallest share of the step that counts as a saving: a row that saves less is not faster."""
 
 
+def judge_ranking(gain: MeasuredGain | None, *, alternated: bool) -> dict[str, str]:
+    """Returns the fields of a row after its ranking: it may be faster, or :func:`judge_lost_gain`."""
+    if seems_faster(gain, alternated=alternated):
+        return {"state": UNPROVEN, "reason": _explain_no_proof(gain)}
+    return judge_lost_gain(gain)
+
+
+def judge_proof(gain: MeasuredGain | None, *, is_last: bool, alternated: bool = True) -> dict[str, str]:
+    """Returns the fields of a row after a judgement of its proof; after the last one a longer search has no use."""
+    if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
+        lost = judge_lost_gain(gain)
+        used_up = is_last and lost["state"] == UNDECIDED
+        return {**lost, "reason": USED_UP.format(said=lost["reason"])} if used_up else lost
+    if gain.verdict == FASTER:
+        return {"reason": NOT_RUN}
+    if not is_last:
+        return {"reason": _explain_no_proof(gain)}
+    said = f"it seems to save {units.percent(gain.share)}, and its interval includes 0%"
+    return {"reason": USED_UP.format(said=said)}
+
+
+def _explain_no_proof(gain: MeasuredGain | None) -> str:
+    """Why a row that may be faster is not proven if no further process of it runs."""
+    return PERHAPS if gain is not None and NO_INTERVAL < gain.low <= 0 else NO_PROOF
+
+
 def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
     """Returns the fields of a row that did not show a gain: it is not faster, or noise may hide that it is faster."""
     if gain is None:
@@ -100,11 +130,6 @@ def judge_lost_gain(gain: MeasuredGain | None) -> dict[str, str]:
 def _may_be_faster(gain: MeasuredGain) -> bool:
     """Whether a saving that matters lies within its interval, and within what the placebo shows."""
     return gain.verdict == UNDECIDED and min(gain.high, gain.share + abs(gain.placebo)) >= WORTH_KNOWING
-
-
-def explain_no_proof(gain: MeasuredGain | None) -> str:
-    """Why a row that may be faster is not proven if no further process of it runs."""
-    return PERHAPS if gain is not None and NO_INTERVAL < gain.low <= 0 else NO_PROOF
 
 
 def is_needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:

@@ -21,15 +21,12 @@ from ... import units
 from ...records.optimization import (
     COMBINE,
     FAILED,
-    FASTER,
     ORIGINAL,
     PLACEBO,
     PROVE,
     RANKS,
     REDUNDANT,
-    SAME,
     SCREEN,
-    SLOWER,
     UNDECIDED,
     UNPROVEN,
     UNTRIED,
@@ -46,7 +43,6 @@ from .judging import (
     judge_variant,
     keep_usual_level,
     make_waterfall,
-    seems_faster,
 )
 from .row_verdicts import (
     AGAIN,
@@ -54,19 +50,18 @@ from .row_verdicts import (
     NO_TIME,
     NO_TIME_ALONE,
     NO_TIME_FOR,
-    USED_UP,
+    NOT_RUN,
     compute_proven_share,
-    explain_no_proof,
     find_failed_variant,
     is_faster,
     is_needed,
-    judge_lost_gain,
+    judge_proof,
+    judge_ranking,
     lacks_memory,
 )
 from .search_rounds import (
     CLEAR_S,
     NOT_COMBINED,
-    NOT_RUN,
     PROVEN_S,
     SCREENED_S,
     SCREENING,
@@ -271,16 +266,8 @@ class OptimizationSearch(SearchRounds):
                 else:
                     if len(group) == self._lanes == 1 and gain is not None and gain.share >= CLEARLY:
                         self._alone.add(slug)
-                    self._rank(slug, gain, alternated=True)
+                    self._set(slug, screened=gain, **judge_ranking(gain, alternated=True))
         return missing
-
-    def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
-        fast = (
-            {"state": UNPROVEN, "reason": explain_no_proof(gain)}
-            if seems_faster(gain, alternated=alternated)
-            else judge_lost_gain(gain)
-        )
-        self._set(slug, screened=gain, **fast)
 
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
         """Ranks the rows that cannot change within a process: A B C D A, or a part of them on each device."""
@@ -299,7 +286,8 @@ class OptimizationSearch(SearchRounds):
         trials = [trial for trial in self.trials if trial.purpose == SCREEN]
         for slug in slugs:
             if self._rows[slug].state == UNTRIED and any(trial.variant(slug) for trial in trials):
-                self._rank(slug, judge_alone(trials, slug), alternated=False)
+                gain = judge_alone(trials, slug)
+                self._set(slug, screened=gain, **judge_ranking(gain, alternated=False))
 
     def _choose_finalists(self) -> list[str]:
         """The rows that seem fastest, and those that were proven before."""
@@ -334,8 +322,8 @@ class OptimizationSearch(SearchRounds):
                 yield from self._prove_once(again, timed_s)
             for slug in slugs:
                 if self._rows[slug].state == UNPROVEN:
-                    self._set(slug, proven=self._judge_fresh(PROVE, slug))
-                    self._note_proof(slug, is_last=self._looks[slug] == LOOKS)
+                    gain = self._judge_fresh(PROVE, slug)
+                    self._set(slug, proven=gain, **judge_proof(gain, is_last=self._looks[slug] == LOOKS))
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
     def _prove_undecided(self) -> Asking[list[str]]:
@@ -438,20 +426,6 @@ class OptimizationSearch(SearchRounds):
         gain = self._rows[slug].proven
         return gain is not None and gain.verdict != UNDECIDED
 
-    def _note_proof(self, slug: str, *, is_last: bool, alternated: bool = True) -> None:
-        gain = self._rows[slug].proven
-        if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
-            lost = judge_lost_gain(gain)
-            used_up = is_last and lost["state"] == UNDECIDED
-            self._set(slug, **{**lost, "reason": USED_UP.format(said=lost["reason"])} if used_up else lost)
-        elif gain.verdict == UNDECIDED and not is_last:
-            self._set(slug, reason=explain_no_proof(gain))
-        elif gain.verdict == UNDECIDED:
-            said = f"it seems to save {units.percent(gain.share)}, and its interval includes 0%"
-            self._set(slug, reason=USED_UP.format(said=said))
-        elif gain.verdict == FASTER:
-            self._set(slug, reason=NOT_RUN)
-
     def _prove_alone(self, slugs: Sequence[str]) -> Questions:
         """Proves rows that cannot change within a process, in turn with the original: A B B A, B A A B."""
         for slug in slugs:
@@ -466,8 +440,8 @@ class OptimizationSearch(SearchRounds):
                 if self._rows[slug].state != UNPROVEN:
                     break
                 trials = [trial for trial in self.trials if trial.purpose == PROVE]
-                self._set(slug, proven=judge_alone(trials, slug, noise=self.trials))
-                self._note_proof(slug, is_last=look + 1 == LOOKS, alternated=False)
+                gain = judge_alone(trials, slug, noise=self.trials)
+                self._set(slug, proven=gain, **judge_proof(gain, is_last=look + 1 == LOOKS, alternated=False))
                 if self._is_decided(slug):
                     break
 

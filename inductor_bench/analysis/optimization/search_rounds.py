@@ -45,7 +45,7 @@ from .judging import (
     judge_alone,
     predict_saving,
 )
-from .row_verdicts import compute_proven_share, find_fault, is_faster
+from .row_verdicts import NOT_RUN, compute_proven_share, find_fault, is_faster
 from .step_mix import StepMix, find_mix
 from .trial_plans import (
     CompileAhead,
@@ -103,7 +103,6 @@ MOST_AGAIN = 3
 """The number of times that they run again."""
 
 FAILS = "a new process that starts with it fails: {said}"
-NOT_RUN = "alone it is faster, but no new process that starts with it was run yet"
 NO_LOSSES = (
     "alone it is faster, but it changes the {numbers}, and no time was left to compare its losses in a new process "
     "with the original's; give a longer --budget"

@@ -16,7 +16,7 @@ from documented import documented
 from tried_programs import DrawnProgram
 
 from inductor_bench.analysis.optimization import search_rounds
-from inductor_bench.analysis.optimization.search_rounds import NOT_RUN
+from inductor_bench.analysis.optimization.row_verdicts import NOT_RUN
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
