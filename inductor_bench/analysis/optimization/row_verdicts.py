@@ -145,3 +145,9 @@ def is_faster(gain: MeasuredGain | None) -> bool:
 def compute_proven_share(row: MenuRow) -> float:
     """Returns the share that a row was proven to save; 0 if nothing is proven."""
     return row.proven.share if row.proven is not None else 0.0
+
+
+def find_seen_share(row: MenuRow) -> float:
+    """Returns the share that a row saved in its proof, or else in its ranking; 0 before both."""
+    gain = row.proven or row.screened
+    return gain.share if gain is not None else 0.0

@@ -53,6 +53,7 @@ from .row_verdicts import (
     NOT_RUN,
     compute_proven_share,
     find_failed_variant,
+    find_seen_share,
     is_faster,
     is_needed,
     judge_proof,
@@ -134,6 +135,8 @@ class OptimizationSearch(SearchRounds):
             yield from self._screen_alone(alone[:1])
             alone = alone[1:]
         yield from self._screen([row.slug for row in order if row.alternates], goes_on=bool(alone))
+        if alone:
+            yield from self._finish_best(alone[0], 3 * self._ahead.costs.usual_process_s(SCREEN))
         yield from self._screen_alone(alone)
         finalists = self._choose_finalists()
         yield from self._prove([slug for slug in finalists if self._rows[slug].alternates])
@@ -151,6 +154,8 @@ class OptimizationSearch(SearchRounds):
         """
         waiting, again = list(slugs), list[list[str]]()
         while waiting or again:
+            if not again:
+                yield from self._finish_best(waiting[0], self._turns_s(waiting[:1], SCREENED_S))
             repeated, again = again[: self._lanes], again[self._lanes :]
             groups = repeated or self._next_groups(waiting)
             if not groups or (repeated and not self._has_time(SCREEN, self._turns_s(groups[0], SCREENED_S))):
@@ -163,6 +168,50 @@ class OptimizationSearch(SearchRounds):
             if waiting or again or goes_on:
                 clear = self._clear_rows()
                 yield from self._prove(clear, 2 if self._begins_with_ranking(clear) else 1, CLEAR_S)
+
+    def _finish_best(self, following: str, ranking_s: float) -> Questions:
+        """Proves the best row, and makes whole runs of what is proven, unless there is time for the next row, too.
+
+        Args:
+            following: the row that is ranked next.
+            ranking_s: seconds of its ranking.
+        """
+        best = self._find_best(following)
+        if best is None or (find_seen_share(best) < CLEARLY and not is_faster(best.proven)):
+            return
+        looks = 0 if is_faster(best.proven) else LOOKS - self._looks[best.slug]
+        alone_s = 2 * self._ahead.costs.usual_process_s(PROVE)
+        each_s = self._turns_s([best.slug], cached=True) if best.alternates else alone_s
+        proof_s = looks * self._rounds(2) * each_s
+        if self._has_time(SCREEN, proof_s + ranking_s + self._proofs_s() + self._confirming_s()):
+            return
+        yield from (self._prove if best.alternates else self._prove_alone)([best.slug])
+        if self._proven:
+            yield from self._conclude(self._without_conflicts(self._proven))
+            self._go_on()
+
+    def _find_best(self, following: str) -> MenuRow | None:
+        """The best row without whole runs. It is proven, or may be and saves at least what is expected of the next."""
+        ranked = [row for row in self._ranked() if not self._has_confirmed([row.slug])]
+        open_ = [row for row in ranked if not self._is_decided(row.slug) and self._looks[row.slug] < LOOKS]
+        expected = compute_expected_share(self._rows[following])
+        found = [row for row in ranked if is_faster(row.proven)]
+        found += [row for row in open_ if find_seen_share(row) >= expected]
+        return max(found, key=find_seen_share, default=None)
+
+    def _go_on(self) -> None:
+        """Goes on after a result with whole runs, which remains the result if no later one has them.
+
+        Raises:
+            TimeIsOver: the result had no time for whole runs.
+        """
+        if self.winner is None:
+            return
+        if not self.winner.is_confirmed:
+            raise TimeIsOver
+        self._confirmed = self.winner, [self._rows[slug] for slug in self.winner.slugs]
+        for slug in self.winner.slugs:
+            self._set(slug, state=UNPROVEN, reason=NOT_RUN)
 
     def _next_groups(self, waiting: Sequence[str]) -> list[list[str]]:
         """Returns the rows to rank next, by device: first a few that promise much, then as many as the time allows."""
@@ -181,7 +230,7 @@ class OptimizationSearch(SearchRounds):
             ranking_s = (ahead_s or 0.0) + self._turns_s(groups[0], SCREENED_S, cached=ahead_s is not None)
             if self._has_time(SCREEN, ranking_s + self._proofs_s() + self._confirming_s()):
                 return groups
-            if count == 1 and not self.trials:
+            if count == 1 and (not self.trials or self._has_time(SCREEN, ranking_s + self._least_s(waiting[0]))):
                 return groups
             if count == 1 and self._left_s() > 0:
                 self._note_no_time(waiting, ranking_s)
@@ -194,6 +243,12 @@ class OptimizationSearch(SearchRounds):
         said = NO_TIME_FOR.format(ranking=ranking, proof=proof, confirming=confirming, left=left)
         for slug in waiting:
             self._set(slug, reason=said)
+
+    def _least_s(self, following: str) -> float:
+        """Seconds that a row takes after its ranking if it saves much; infinite if a better row comes first."""
+        if self._find_best(following) is not None:
+            return math.inf
+        return self._rounds(AFTER_RANKING[0] if self._lanes == 1 else 2) * self._turns_s([""], cached=True)
 
     def _proofs_s(self) -> float:
         """Seconds that the proof of a further row, and its combination with what is proven, would take."""
@@ -307,11 +362,13 @@ class OptimizationSearch(SearchRounds):
                 slugs = self._fitting(slugs, timed_s)
                 yield from self._run_first(slugs)
                 slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN]
-            jobs = self._jobs(slugs)
+            while look and slugs and not self._has_time(PROVE, self._again_s(slugs)):
+                slugs = leave_out(slugs, min(slugs, key=lambda slug: find_seen_share(self._rows[slug])))
             if not self._begins_with_ranking(slugs):
                 self._alone.difference_update(slug for slug in slugs if not self._looks[slug])
-            if not slugs or (look and not self._has_time(PROVE, self._again_s(slugs, jobs))):
+            if not slugs:
                 return
+            jobs = self._jobs(slugs)
             self._looks.update(slugs)
             begun = len(self.trials)
             yield from self._prove_once(jobs, timed_s)
@@ -327,12 +384,13 @@ class OptimizationSearch(SearchRounds):
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
     def _prove_undecided(self) -> Asking[list[str]]:
-        """Measures rows for which the noise was too large, as often as a proof may be judged and the time allows.
+        """Measures rows for which the noise was too large, the best first, as long as the time and the looks allow.
 
         Returns the rows that were measured.
         """
         measured: dict[str, None] = {}
-        while rows := [row for row in self.rows if self._may_decide(row)][:MOST_FINALISTS]:
+        while rows := [row for row in self.rows if self._may_decide(row)]:
+            rows = sorted(rows, key=lambda row: -find_seen_share(row))[:MOST_FINALISTS]
             begun = len(self.trials)
             for row in rows:
                 self._set(row.slug, state=UNPROVEN)
@@ -358,7 +416,7 @@ class OptimizationSearch(SearchRounds):
         """Returns the first rows for which there is time: for their proof and their combination with the proven rows.
 
         Before anything is proven the last processes of a single row may end after the time. After that, there has to be
-        time left for whole runs of the result.
+        time left for whole runs of the result. If it had them, the proof of a single row suffices.
         """
         kept_s = self._confirming_s() if self._proven else 0.0
         for count in range(len(slugs), 0, -1):
@@ -366,15 +424,20 @@ class OptimizationSearch(SearchRounds):
             rounds = self._rounds(len(jobs)) - (not combination_s)
             if self._has_time(PROVE, rounds * self._turns_s(jobs[0], timed_s) + combination_s + kept_s):
                 return slugs[:count]
+        jobs = self._jobs(slugs[:1])
+        is_enough = self._confirmed is not None and slugs
+        if is_enough and self._has_time(PROVE, self._rounds(len(jobs)) * self._turns_s(jobs[0], timed_s)):
+            return slugs[:1]
         return ()
 
-    def _again_s(self, slugs: Sequence[str], jobs: Sequence[Sequence[str]]) -> float:
+    def _again_s(self, slugs: Sequence[str]) -> float:
         """Returns the seconds to measure rows once more, and to do what follows if they are proven.
 
         The first two processes after the ranking of a single row may end after the time if nothing else is proven.
         """
         if not self._proven and self._begins_with_ranking(slugs) and self._looks[slugs[0]] == 1:
             return 0.0
+        jobs = self._jobs(slugs)
         looking_s = self._rounds(len(jobs)) * self._turns_s(jobs[0], cached=True)
         return looking_s + self._combination_s(slugs) + self._first_runs_s([ORIGINAL, name_variant(slugs)], cold=False)
 
@@ -432,7 +495,8 @@ class OptimizationSearch(SearchRounds):
             for look in range(LOOKS):
                 names = (ORIGINAL, slug) if look % 2 == 0 else (slug, ORIGINAL)
                 turns = alternate_names(names, self._lanes)
-                if not self._has_time(PROVE, len(turns) * self._ahead.costs.usual_process_s(PROVE)):
+                confirming_s = self._confirming_s() if self._proven and self._confirmed is None else 0.0
+                if not self._has_time(PROVE, len(turns) * self._ahead.costs.usual_process_s(PROVE) + confirming_s):
                     break
                 for turn in turns:
                     if self._rows[slug].state == UNPROVEN:
@@ -464,18 +528,21 @@ class OptimizationSearch(SearchRounds):
 
     def _conclude(self, kept: list[str]) -> Questions:
         """Combines the proven rows, and makes whole runs of the result, until no setting has to be removed."""
-        while kept:
+        while not self._has_confirmed(kept):
             for slug in kept:
                 self._set(slug, reason=NOT_RUN)
             gain, steps = yield from self._combine([slug for slug in kept if self._rows[slug].alternates])
             kept = [slug for slug in kept if self._rows[slug].state != REDUNDANT]
             combined = [slug for slug in kept if self._rows[slug].reason != NOT_COMBINED]
+            if self._has_confirmed(combined):
+                break
             self._combined = combined, gain, steps
             gone = yield from self._confirm(combined, gain, steps)
             if not gone:
-                return
+                break
             self.winner = self._combined = None
             kept = [slug for slug in kept if slug not in gone]
+        self._keep_confirmed()
 
     def _combine(self, slugs: list[str]) -> Asking[tuple[MeasuredGain | None, tuple[tuple[str, float], ...]]]:
         """Takes each of several rows out of their combination, and drops those that it does not need."""

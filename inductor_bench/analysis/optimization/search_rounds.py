@@ -152,6 +152,7 @@ class SearchRounds:
         self.winner: OptimizedProgram | None = None
         self.notes: list[str] = []
         self._combined: Combined | None = None  # what the whole runs run
+        self._confirmed: tuple[OptimizedProgram, list[MenuRow]] | None = None  # after its whole runs the search went on
 
     @property
     def rows(self) -> tuple[MenuRow, ...]:
@@ -470,6 +471,24 @@ class SearchRounds:
         """Claims the rows on which processes agree so far, after the search was stopped from outside."""
         if self.winner is None:
             self._agree(*(self._combined or (self._proven, None, ())))
+        self._keep_confirmed()
+
+    def _has_confirmed(self, slugs: Sequence[str]) -> bool:
+        """Whether an earlier result with whole runs has all of these rows."""
+        return not slugs or (self._confirmed is not None and set(slugs) <= set(self._confirmed[0].slugs))
+
+    def _keep_confirmed(self) -> None:
+        """Keeps an earlier result with whole runs if no later one has them."""
+        if self._confirmed is None:
+            return
+        winner, rows = self._confirmed
+        if self.winner is not None and self.winner.is_confirmed and self.winner is not winner:
+            return
+        for row in self.rows:
+            if row.state == KEPT:
+                self._set(row.slug, state=UNPROVEN, reason=NOT_RUN)
+        self.winner = winner
+        self._rows |= {row.slug: row for row in rows}
 
     def _agree(self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]) -> None:
         """Claims the rows on which processes agree, if there was no time for whole runs with them.
