@@ -336,7 +336,8 @@ def add_presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             "--brief",
             is_flag=True,
             help="For a run: only what to do next, in under 2,000 tokens: the step, its parts, "
-            "kernels, findings with the commands that try them, and what to type. --format json writes this as JSON.",
+            "kernels, findings with the commands that try them, and what to type; of another result: all in short "
+            "lines. --format json writes this as JSON.",
         )
         return add_format_option(formats)(brief(by(sort(add_top_option("How many kernels.")(function)))))
 
@@ -389,7 +390,9 @@ def place_view(view: View, folder: Path, console: Console) -> View:
 def show_program(
     found: Result, formats: Formats[Result], folder: Path, name: str, view: View, console: Console
 ) -> None:
-    """Writes and shows the page of a result from several processes of a program. The result may be incomplete.
+    """Shows a result from several processes of a program, and writes its page. A brief view writes nothing.
+
+    The result may be incomplete.
 
     Args:
         found: a comparison of modes, or a search.
@@ -400,8 +403,9 @@ def show_program(
         console: where.
     """
     placed = place_view(view, folder, console)
-    form = formats.get(name)
-    write_text(folder / PAGE, show_as_page(formats, found, placed))
+    form = formats.get(name, brief=view.brief)
+    if not view.brief:
+        write_text(folder / PAGE, show_as_page(formats, found, placed))
     show(form, found, placed, console)
     if not form.names_folder and not form.is_data:
         console.remark(f"Written: {folder}")

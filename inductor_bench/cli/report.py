@@ -49,7 +49,8 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     for kind, formats in PROGRAM_FORMATS:
         if kind(folder).exists():
             _refuse_order(view, folder, f"a {kind.HOLDS}")
-            with make_console({}, formats.get(name)) as console:
+            form = formats.get(name, brief=view.brief)
+            with make_console({}, form, brief=view.brief) as console:
                 show_program(kind(folder).load(), formats, folder, name, view, console)
             return EXIT_OK
     form = FORMATS.get(name, brief=view.brief)
@@ -64,8 +65,6 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 
 
 def _refuse_order(view: View, folder: Path, what: str) -> None:
-    if view.brief:
-        raise UsageError(f"--brief is for a run, and {folder} is {what}", "give a run", "misplaced-option")
     if view.by != "kernel":
         raise UsageError(f"--by {view.by} is for a run, but {folder} is {what}", "give a run", "misplaced-option")
     if view.sort != "time":
@@ -73,12 +72,12 @@ def _refuse_order(view: View, folder: Path, what: str) -> None:
 
 
 def _report_batch(folder: Path, name: str, view: View) -> int:
-    form = BATCH_FORMATS.get(name)
+    form = BATCH_FORMATS.get(name, brief=view.brief)
     from ..workflows.batch_state import report_batch
 
     _refuse_order(view, folder, "a batch")
-    with make_console({}, form) as console:
-        report = report_batch(folder)
+    with make_console({}, form, brief=view.brief) as console:
+        report = report_batch(folder, writes=not view.brief)
         show_batch(report, console, form, view)
         if report.problem is not None:
             raise report.problem

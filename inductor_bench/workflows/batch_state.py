@@ -514,14 +514,16 @@ class BatchReport:
     problem: InductorBenchError | None = None  # the error if the tables could not be written
 
 
-def report_batch(path: Path) -> BatchReport:
-    """Reads a batch folder's records, and writes its tables, its summary and its page again.
+def report_batch(path: Path, *, writes: bool = True) -> BatchReport:
+    """Reads a batch folder's records, and, if it ``writes``, writes its tables, its summary and its page again.
 
     Raises:
         InductorBenchError: ``batch.json`` is missing or cannot be read.
     """
     with pause_garbage_collection():
         view = read_view(path)
+        if not writes:
+            return BatchReport(view, path)
         try:
             refuse_link(path)
             return BatchReport(view, path, write_batch(view, path))

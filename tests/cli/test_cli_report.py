@@ -113,6 +113,13 @@ def test_a_search_and_a_comparison_of_modes_are_drawn_again(tmp_path: Path, caps
     search.save(optimization(two_winners()), str)
     shown = report(capsys, search.path)
     assert "train.py" in shown and "What each setting saves" in shown and (search.path / "report.html").is_file()
+    (search.path / "report.html").unlink()
+    brief = report(capsys, search.path, "--brief")
+    assert "setting | by itself | taken out" in brief and brief.rstrip().endswith("README.md") and len(brief) < 8000
+    assert json.loads(report(capsys, search.path, "--brief", "--format", "json"))["next_commands"]
+    assert entry.main(["report", str(search.path), "--brief", "--format", "csv"]) == 2
+    assert "--brief is not for --format csv" in capsys.readouterr().err
+    assert not (search.path / "report.html").exists(), "a brief report writes nothing"
     assert recorded(report(capsys, search.path, "--format", "json")) == json.loads(search.record.read_text())
     assert entry.main(["report", str(search.path), "--sort", "gain"]) == 2
     assert "--sort gain is for a run" in capsys.readouterr().err

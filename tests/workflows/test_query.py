@@ -164,6 +164,9 @@ def test_what_is_not_known_is_null(ask: Ask) -> None:
 def test_parquet_has_the_same_rows(batch: Path, ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     import duckdb
 
+    assert entry.main(["report", str(batch), "--brief"]) == 0
+    assert "2 of 4 models measured" in capsys.readouterr().out
+    assert not (batch / "summary.csv").exists(), "it writes nothing"
     assert entry.main(["report", str(batch), "--no-plots"]) == 0
     capsys.readouterr()
     for name in TABLES[: -len(SUMMARY_TABLES)]:
