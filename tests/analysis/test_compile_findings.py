@@ -107,6 +107,18 @@ def test_dynamic_shapes_are_not_advised_to_a_request_that_has_them() -> None:
         assert "dynamic=True" not in found.text
 
 
+def test_dynamic_shapes_are_not_advised_if_a_graph_for_any_size_serves_the_calls() -> None:
+    """Called with sizes 16, 64, 64, 256 torch compiles a second graph, and it takes 256 rows as well."""
+    function = CompiledFunction(GNN, 1, wrapped=1)
+    run = captured(SIZES[0], functions=(function,))
+    served = replace(run, modules=(*run.modules, replace(run.modules[0], slug="any", label="any", dynamic=True)))
+    (found,) = of(served, "recompiles")
+    assert found.text.endswith("instead of the compiled 7; since then any takes other sizes, too") and not found.changes
+    again = replace(served, capture=replace(served.capture, recompiles=SIZES))
+    (found,) = of(again, "recompiles")
+    assert found.changes, "seven sizes of the same dimension were compiled, and one graph for any size"
+
+
 def test_another_object_is_no_recompilation() -> None:
     wrapper = "/opt/lib/python3.12/site-packages/torch/_dynamo/external_utils.py:67 inner"
     other = f"{wrapper}: D is another object than G, and has its own graph"

@@ -21,6 +21,7 @@ from .finding import (
     RemovedWork,
     Rule,
     RunEvidence,
+    join_labels,
     join_words,
     plural,
     shorten_paths,
@@ -171,7 +172,8 @@ def find_recompilations(evidence: RunEvidence) -> Iterator[Finding]:
 
     The first compilation of the same code for another object does not count. ``dynamic=True`` is advised only for
     sizes. It is not advised if the program sets ``dynamic``, or compiled the function more than once: then the program
-    chose the sizes of each compiled function on purpose.
+    chose the sizes of each compiled function on purpose. It is not advised either if torch itself made a graph for any
+    size after each of these sizes: it would save no more than these compilations.
     """
     guards = [read_guard(text) for text in evidence.run.capture.recompiles]
     others = [guard for guard in guards if guard.kind == OBJECT]
@@ -185,7 +187,11 @@ def find_recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     if others:
         text += f", besides {plural(len(others), 'first compilation')} of other objects with the same code"
     changes: tuple[ProgramChange, ...] = ()
-    if any(guard.kind == SIZE and _may_be_dynamic(evidence, guard.place) for guard in again):
+    serving = [module for module in evidence.run.modules if module.dynamic]
+    sizes = [guard for guard in again if guard.kind == SIZE]
+    if sizes and serving and _count_repeats(sizes) <= len(serving):
+        text += f"; since then {join_labels(serving)} {'takes' if len(serving) == 1 else 'take'} other sizes, too"
+    elif any(_may_be_dynamic(evidence, guard.place) for guard in sizes):
         text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
         changes = (ProgramChange("compile", "dynamic", "True"),)
     yield Finding("recompiles", text, level=CAUTION, changes=changes)
@@ -194,6 +200,11 @@ def find_recompilations(evidence: RunEvidence) -> Iterator[Finding]:
 def _list_reasons(guards: list[Guard]) -> str:
     counts = Counter(f"{guard.place}: {guard.words}".removeprefix(": ") for guard in guards)
     return join_words([f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()], 2)
+
+
+def _count_repeats(guards: list[Guard]) -> int:
+    """How often the same dimension of a function's input had another size at most; once if a graph takes any size."""
+    return max(Counter((guard.place, re.sub(r"\d+ rows?|\b\d+\b(?!\))", "", guard.words)) for guard in guards).values())
 
 
 def _may_be_dynamic(evidence: RunEvidence, place: str) -> bool:
