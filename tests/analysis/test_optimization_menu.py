@@ -8,14 +8,15 @@ from zipfile import ZipFile
 
 import kernel_groups
 import pytest
+import step_runs
 from conftest import ROOT
 from inline import change
 
-from inductor_bench.analysis.optimization.menu import ASKED_FOR, FUNCTIONS, LEAST_SHARE, OWN, make_menu
+from inductor_bench.analysis.optimization.menu import ASKED_FOR, DISTURBED, FUNCTIONS, LEAST_SHARE, OWN, make_menu
 from inductor_bench.analysis.optimization.menu_entries import MENU, THREADS
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.records import optimization
-from inductor_bench.records.code import RECOMPUTED, SourceLine
+from inductor_bench.records.code import RECOMPUTED, MachineLoad, SourceLine
 from inductor_bench.records.module import Kernel
 from inductor_bench.records.optimization import (
     ALTERNATING,
@@ -28,7 +29,7 @@ from inductor_bench.records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from inductor_bench.records.run import EAGER, Capture, CompiledFunction, LayerTime, Part, Prediction, Run
+from inductor_bench.records.run import EAGER, GUARDS, IDLE, Capture, CompiledFunction, LayerTime, Part, Prediction, Run
 from inductor_bench.store import codec
 
 
@@ -268,6 +269,19 @@ def test_attention_of_several_kernels_is_named_unless_backends_are_tried(calls_t
 def test_guards_are_only_named() -> None:
     row = menu_of("blocks")["skip-guards"]
     assert row.state == SUGGESTED and not row.settings and row.bound == pytest.approx(0.02, abs=1e-3)
+
+
+@pytest.mark.parametrize("others_s", [0.0, 3.0])
+def test_a_suggestion_says_that_its_share_is_of_a_disturbed_step(others_s: float) -> None:
+    program = step_runs.cpu().program
+    assert program is not None
+    load = MachineLoad(20, 2, 6.0, time_s=2.0, cpu_time_s=1.0, waited_s=1.0, stolen_s=0.0, others_s=others_s)
+    ranks = tuple(replace(rank, load=load) for rank in program.ranks)
+    line = Prediction("eager-operators:1", "eager-operators", 0.2 * program.step_time_s, 0.0)
+    parts = (*program.parts, Part(IDLE, GUARDS, 1, 0.1 * program.step_time_s, 0))
+    run = replace(step_runs.cpu(), program=replace(program, ranks=ranks, parts=parts, predictions=(line,)))
+    suggested = [row for row in make_menu(StepFacts(run)) if row.state == SUGGESTED]
+    assert len(suggested) == 2 and all(row.reason.endswith(DISTURBED) == bool(others_s) for row in suggested)
 
 
 def test_without_a_profiled_step_nothing_bounds_a_row() -> None:

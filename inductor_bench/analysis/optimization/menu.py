@@ -28,6 +28,7 @@ from ...records.optimization import (
     ProgramSetting,
 )
 from ...records.run import Prediction
+from ..findings.doubts import find_disturbed_step
 from ..findings.precision_findings import is_no_faster_in_bfloat16
 from .menu_entries import MENU, THREADS, MenuEntry
 from .step_facts import EagerFunction, StepFacts
@@ -192,7 +193,11 @@ LINES = {
 """What to do for each kind of finding whose change is a line of the program."""
 
 
+DISTURBED = "other processes disturbed the step from which this share was computed"
+
+
 def _list_suggestions(facts: StepFacts) -> Iterator[MenuRow]:
+    doubt = f"; {DISTURBED}" if find_disturbed_step(facts.run) else ""
     if (facts.guards or 0.0) >= LEAST_SHARE:
         yield MenuRow(
             "skip-guards",
@@ -204,7 +209,7 @@ def _list_suggestions(facts: StepFacts) -> Iterator[MenuRow]:
             "waits while the host checks guards",
             facts.guards,
             state=SUGGESTED,
-            reason="only you can promise that the model does not change; it is not tried",
+            reason=f"only you can promise that the model does not change; it is not tried{doubt}",
             source="https://docs.pytorch.org/docs/stable/torch.compiler_api.html",
         )
     for one in facts.predictions:
@@ -213,10 +218,10 @@ def _list_suggestions(facts: StepFacts) -> Iterator[MenuRow]:
         if one.kind == "decomposed-attention" and facts.has_unfused_attention:
             continue  # the program calls it already: rows of the menu try its backends
         if one.kind in LINES and share is not None and share >= LEAST_SHARE and not tried:
-            yield _suggest_line(one, share)
+            yield _suggest_line(one, share, doubt)
 
 
-def _suggest_line(prediction: Prediction, share: float) -> MenuRow:
+def _suggest_line(prediction: Prediction, share: float, doubt: str) -> MenuRow:
     lines = dict.fromkeys(f"{one.source.file}:{one.source.line}" for one in prediction.changes if one.source)
     where = f" at {', '.join(list(lines)[:3])}" if lines else ""
     return MenuRow(
@@ -229,5 +234,5 @@ def _suggest_line(prediction: Prediction, share: float) -> MenuRow:
         f"the finding {prediction.kind}{where}",
         share,
         state=SUGGESTED,
-        reason=f"it is a change of the program's text{where}: simulated, not tried",
+        reason=f"it is a change of the program's text{where}: simulated, not tried{doubt}",
     )
