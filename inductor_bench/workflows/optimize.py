@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import units
 from ..analysis.findings.doubts import find_disturbed_step
 from ..analysis.optimization.judging import compute_original_step_s
 from ..analysis.optimization.menu import make_menu
@@ -367,10 +368,15 @@ class _Searching:
                 asked = next(plans) if ended is None else plans.send(ended)
             except StopIteration:
                 return
-            ended = [self._trial_without_secrets(trial) for trial in rounds.run(asked)]
+            ended = [self._trial_without_secrets(trial) for trial in rounds.run(asked, self._describe_time(search))]
             for trial in ended:
                 self._tell(trial)
             self._save()
+
+    def _describe_time(self, search: OptimizationSearch) -> str:
+        """How much time is left: ``2 min 10 s left of 5 min``."""
+        budget_s = self._request.budget_s
+        return f"{units.duration(max(0.0, budget_s - search.spent_s))} left of {units.duration(budget_s)}"
 
     def _trial_without_secrets(self, trial: Trial) -> Trial:
         return replace(trial, failure=self._redaction.failure(trial.failure)) if trial.failure else trial

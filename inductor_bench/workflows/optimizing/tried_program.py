@@ -249,9 +249,10 @@ class ProgramTrials:
         shutil.rmtree(started.work, ignore_errors=True)
         return trial
 
-    def report_begin(self, plans: Sequence[TrialPlan]) -> None:
-        """Reports which processes begin."""
-        self.progress.stage(f"running {_describe_plans(plans)}: {format_shown_command(self.request, self.environment)}")
+    def report_begin(self, plans: Sequence[TrialPlan], left: str) -> None:
+        """Reports which processes begin, and how much time is left."""
+        what = f"{_describe_plans(plans)} ({left})" if left else _describe_plans(plans)
+        self.progress.stage(f"running {what}: {format_shown_command(self.request, self.environment)}")
 
     def _environment(self, plan: TrialPlan, work: Path, gpu: str) -> dict[str, str]:
         environment = {name: value for name, value in self.environment.items() if name not in NOT_INHERITED}
@@ -500,8 +501,12 @@ class TrialRounds:
         self._trials, self._gpus, self._progress = trials, list(gpus), progress
         self._repeated: dict[str, str] = {}  # by the name of the trial, the GPU on which it failed
 
-    def run(self, plans: Sequence[TrialPlan]) -> list[Trial]:
+    def run(self, plans: Sequence[TrialPlan], left: str = "") -> list[Trial]:
         """Runs the trials of one round in their order, or takes those that an earlier command has run.
+
+        Args:
+            plans: the trials.
+            left: how much time is left, in words; empty if nothing limits it.
 
         Raises:
             InductorBenchError: the program cannot be started, or the folder cannot be written.
@@ -510,7 +515,7 @@ class TrialRounds:
         found = {plan.name: known for plan in plans if (known := self._trials.find_finished(plan)) is not None}
         waiting = [plan for plan in plans if plan.name not in found]
         if waiting:
-            self._trials.report_begin(waiting)
+            self._trials.report_begin(waiting, left)
             compiling = any(plan.only_compiles for plan in waiting)  # its processes share this one's turn
             with nullcontext() if self._trials.takes_turns and not compiling else DeviceTurn():
                 self._run_all(waiting, found)

@@ -102,6 +102,17 @@ def test_a_run_is_searched_and_its_folder_has_what_a_user_needs(run: Path, progr
     assert not (outcome.folder / ".work").exists()
 
 
+def test_each_process_is_announced_with_the_time_that_is_left(
+    run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Silent, "stage", lambda self, text: said.append(text))
+    found = run_optimize(request(run, budget_s=300.0), Silent()).found
+    announced = [text for text in said if text.startswith("running")]
+    assert len(announced) == len(found.trials) > 2 and announced[0].startswith("running 01, ranking ")
+    assert "(5 min left of 5 min): " in announced[0] and "(4 min left of 5 min): " in announced[1]
+
+
 def test_the_same_command_runs_nothing_again(run: Path, program: DrawnProgram) -> None:
     first = run_optimize(request(run), Silent())
     program.asked.clear()

@@ -64,6 +64,8 @@ from inductor_bench.workflows.optimizing.tried_program import (
 )
 from inductor_bench.workflows.progress import Silent
 
+LEFT = "2 min 10 s left of 5 min"
+
 GRAPHS = TrialCandidate("cudagraphs", (ProgramSetting(INDUCTOR, "triton.cudagraphs", "True"),))
 ORDER = TrialCandidate("cudnn", (ProgramSetting(ATTENTION, "backends", "'CUDNN_ATTENTION,MATH'"),))
 PLAN = TrialPlan("01-screen", "screen", (TrialCandidate(PLACEBO), GRAPHS, ORDER), True, 2.5, 24)
@@ -366,7 +368,8 @@ class FakeTrials:
         self.order.append(trial.name)
         return trial
 
-    def report_begin(self, plans: Sequence[TrialPlan]) -> None:
+    def report_begin(self, plans: Sequence[TrialPlan], left: str) -> None:
+        assert left == LEFT
         self.told.append([one.name for one in plans])
 
 
@@ -376,7 +379,7 @@ def rounds(trials: FakeTrials, *gpus: str) -> TrialRounds:
 
 def test_a_round_runs_at_once_and_is_answered_in_its_order() -> None:
     trials = FakeTrials({"01-screen": 9, "02-screen": 2, "03-screen": 5})
-    found = rounds(trials, "4", "5", "6").run([plan(1, 0), plan(2, 1), plan(3, 2)])
+    found = rounds(trials, "4", "5", "6").run([plan(1, 0), plan(2, 1), plan(3, 2)], LEFT)
     assert [one.name for one in found] == ["01-screen", "02-screen", "03-screen"]
     assert [one.gpu for one in found] == ["4", "5", "6"]
     assert trials.order == ["02-screen", "03-screen", "01-screen"] and trials.at_once == 3
@@ -385,13 +388,13 @@ def test_a_round_runs_at_once_and_is_answered_in_its_order() -> None:
 
 def test_a_program_that_has_all_devices_runs_once_at_a_time() -> None:
     trials = FakeTrials()
-    found = rounds(trials, "").run([plan(1, 0), plan(2, 0)])
+    found = rounds(trials, "").run([plan(1, 0), plan(2, 0)], LEFT)
     assert [one.gpu for one in found] == ["", ""] and trials.at_once == 1
 
 
 def test_what_an_earlier_command_ran_is_not_run_again() -> None:
     trials = FakeTrials(have={"01-screen": Trial("01-screen", "screen", True, ())})
-    found = rounds(trials, "0", "1").run([plan(1, 0), plan(2, 1)])
+    found = rounds(trials, "0", "1").run([plan(1, 0), plan(2, 1)], LEFT)
     assert [one.name for one in found] == ["01-screen", "02-screen"] and len(trials.started) == 1
     assert trials.told == [["02-screen"]]
 
@@ -399,23 +402,23 @@ def test_what_an_earlier_command_ran_is_not_run_again() -> None:
 def test_a_lost_device_costs_no_trial() -> None:
     trials = FakeTrials({"01-screen": 3}, lost=["1"])
     runs = rounds(trials, "0", "1")
-    found = runs.run([plan(1, 0), plan(2, 1)])
+    found = runs.run([plan(1, 0), plan(2, 1)], LEFT)
     assert [one.gpu for one in found] == ["0", "0"] and not any(one.failure for one in found)
-    assert [one.gpu for one in runs.run([plan(3, 0), plan(4, 1)])] == ["0", "0"], "it is not used any more"
+    assert [one.gpu for one in runs.run([plan(3, 0), plan(4, 1)], LEFT)] == ["0", "0"], "it is not used any more"
     assert len(trials.started) == 5
 
 
 def test_what_fails_on_another_device_too_is_a_failure_and_the_device_stays() -> None:
     trials = FakeTrials(broken=["02-screen"])
     runs = rounds(trials, "0", "1")
-    _, broken = runs.run([plan(1, 0), plan(2, 1)])
+    _, broken = runs.run([plan(1, 0), plan(2, 1)], LEFT)
     assert broken.failure is not None and broken.gpu == "0" and len(trials.started) == 3
-    assert sorted(one.gpu for one in runs.run([plan(3, 0), plan(4, 1)])) == ["0", "1"]
+    assert sorted(one.gpu for one in runs.run([plan(3, 0), plan(4, 1)], LEFT)) == ["0", "1"]
 
 
 def test_the_only_device_is_not_left() -> None:
     trials = FakeTrials(lost=["0"])
-    (found,) = rounds(trials, "0").run([plan(1, 0)])
+    (found,) = rounds(trials, "0").run([plan(1, 0)], LEFT)
     assert found.failure is not None and len(trials.started) == 1
 
 
@@ -430,7 +433,7 @@ def test_a_variant_that_took_the_blame_for_its_device_is_seen() -> None:
 def test_an_interruption_ends_all_processes(looks: int) -> None:
     trials = FakeTrials({"01-screen": looks, "02-screen": 99}, stops_at=3)
     with pytest.raises(KeyboardInterrupt):
-        rounds(trials, "0", "1", "2").run([plan(1, 0), plan(2, 1), plan(3, 2)])
+        rounds(trials, "0", "1", "2").run([plan(1, 0), plan(2, 1), plan(3, 2)], LEFT)
     assert [one.ended for one in trials.started] == [1, 1]
 
 
@@ -445,7 +448,7 @@ def test_a_process_that_cannot_start_ends_the_others() -> None:
 
     trials.start = failing  # type: ignore[method-assign]
     with pytest.raises(InductorBenchError):
-        rounds(trials, "0", "1").run([plan(1, 0), plan(2, 1)])
+        rounds(trials, "0", "1").run([plan(1, 0), plan(2, 1)], LEFT)
     assert [one.ended for one in trials.started] == [1]
 
 
@@ -468,7 +471,7 @@ def test_each_process_sees_its_own_device(tmp_path: Path) -> None:
     folder.make_inside()
     request = BreakdownRequest(str(script), "script", timeout_s=600.0)
     trials = ProgramTrials(request, folder, dict(os.environ), sys.executable, Redaction(), Silent(), 600.0, 2)
-    found = TrialRounds(trials, ("2", "7"), Silent()).run([plan(1, 0), plan(2, 1)])
+    found = TrialRounds(trials, ("2", "7"), Silent()).run([plan(1, 0), plan(2, 1)], LEFT)
     assert [one.gpu for one in found] == ["2", "7"]
     logs = [(folder.logs / f"{one.name}.log").read_text().strip() for one in found]
     assert logs == ["on 2", "on 7"], "each waits for the other one"
@@ -498,6 +501,6 @@ def test_ctrl_c_ends_the_processes_of_all_devices(tmp_path: Path) -> None:
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        TrialRounds(trials, ("0", "1"), Silent()).run([plan(1, 0), plan(2, 1)])
+        TrialRounds(trials, ("0", "1"), Silent()).run([plan(1, 0), plan(2, 1)], LEFT)
     assert not any(psutil.pid_exists(int(file.read_text())) for file in files)
     assert trials.find_finished(plan(1, 0)) is None, "what was not measured is run again"
