@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,15 +104,7 @@ def gpu_files(folder: Path) -> dict[Path, str]:
     return found
 
 
-@pytest.mark.usefixtures("nobody_is_left")
-def test_each_bad_file_gets_one_clear_line_and_the_good_ones_are_measured(
-    tmp_path: Path, no_triton: dict[str, str]
-) -> None:
-    expected = {**bad_files(tmp_path), **gpu_files(tmp_path)}
-    good = gather(tmp_path, "good")
-    done, found = measured(*expected, good, **no_triton)
-    assert done.code == 1
-    assert [each["file"] for each in found["kernels"]] == [str(good)]
+def assert_each_has_its_line(found: dict[str, Any], expected: dict[Path, str]) -> None:
     assert [failure["subject"] for failure in found["failures"]] == list(map(str, expected))
     for failure in found["failures"]:
         path = Path(failure["subject"])
@@ -119,6 +112,22 @@ def test_each_bad_file_gets_one_clear_line_and_the_good_ones_are_measured(
         assert "\n" not in failure["message"] + failure["hint"] and "Traceback" not in failure["message"]
         assert HINTS.get(path.stem, "") in failure["hint"], failure
         assert "RefusedError" not in failure["message"] and "standalone_" not in failure["message"]
+
+
+@pytest.mark.usefixtures("nobody_is_left")
+def test_each_bad_file_gets_one_clear_line_and_the_good_ones_are_measured(tmp_path: Path) -> None:
+    expected, good = bad_files(tmp_path), gather(tmp_path, "good")
+    done, found = measured(*expected, good)
+    assert done.code == 1 and [each["file"] for each in found["kernels"]] == [str(good)]
+    assert_each_has_its_line(found, expected)
+
+
+@pytest.mark.usefixtures("nobody_is_left")
+def test_files_that_need_a_gpu_get_one_clear_line_without_one(tmp_path: Path, no_triton: dict[str, str]) -> None:
+    expected = gpu_files(tmp_path)
+    done, found = measured(*expected, **no_triton)
+    assert done.code == 1 and found["kernels"] == []
+    assert_each_has_its_line(found, expected)
 
 
 @pytest.mark.usefixtures("nobody_is_left")

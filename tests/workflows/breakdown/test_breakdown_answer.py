@@ -92,7 +92,7 @@ def test_the_step_of_a_program_that_ends_at_once_is_told_before_its_graphs_are_m
     told = []
     progress = Listener()
     run_breakdown(
-        BreakdownRequest(str(tmp_path / "train.py"), output=tmp_path / "run"),
+        BreakdownRequest(str(tmp_path / "train.py"), output=tmp_path / "run", python=forking_python.interpreter()),
         progress,
         lambda run, has_ended: told.append((run, has_ended, list(progress.stages))),
     )
