@@ -38,7 +38,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder is not there.
     """
-    write_bytes(path, _encode_text(path.name, text))
+    write_bytes(path, encode_text(path.name, text))
 
 
 def remove_file(path: Path) -> None:
@@ -57,19 +57,20 @@ def mask_file(name: str, text: str) -> str:
     return mask_keys(text) if name.endswith(_NAMES_OF_ITS_OWN) else mask_literals(text)
 
 
-def _encode_text(name: str, text: str) -> bytes:
+def encode_text(name: str, text: str) -> bytes:
+    """The bytes that :func:`write_text` writes into a file of this name."""
     return mask_file(name, text).encode("utf-8", "backslashreplace")
 
 
-def hash_text(text: str) -> str:
-    """The hash, in hexadecimal digits, of the file that :func:`write_text` writes, for example one of a kernel."""
-    return hashlib.sha256(_encode_text("kernel.py", text)).hexdigest()
+def hash_bytes(data: bytes) -> str:
+    """The hash of a file's bytes in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def hash_file(path: Path) -> str | None:
     """The hash of a file in hexadecimal digits; ``None`` if it is missing or cannot be read."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hash_bytes(path.read_bytes())
     except OSError:
         return None
 

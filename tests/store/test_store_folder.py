@@ -20,7 +20,7 @@ import run_builder
 from inductor_bench.errors import InductorBenchError, UnwritableError, UsageError
 from inductor_bench.records.request import BreakdownRequest, ModelRequest
 from inductor_bench.store import lock as locks
-from inductor_bench.store.files import find_file_inside, hash_text, own_folder, read_json
+from inductor_bench.store.files import find_file_inside, hash_bytes, own_folder, read_json
 from inductor_bench.store.folder import BATCH, OWN_FILES, SEARCH, BatchFolder, RunFolder, make_run_folder
 from inductor_bench.store.lock import hold_lock, is_locked
 from inductor_bench.workflows.breakdown import run_breakdown
@@ -52,7 +52,7 @@ def run(tmp_path: Path) -> Path:
     (folder.path / ".record.json.a1b2c3d4").write_text("half of it")
     folder.kernels.mkdir()
     row = {"name": "k", "kernel_id": "0", "category": "pointwise", "module": "forward", "calls": 1}
-    rows = [{**row, "file": f"{name}.py", "sha256": hash_text(KERNEL)} for name in ("kept", "edited")]
+    rows = [{**row, "file": f"{name}.py", "sha256": hash_bytes(KERNEL.encode())} for name in ("kept", "edited")]
     (folder.kernels / "kernels.json").write_text(json.dumps(rows))
     for name in ("kept", "edited"):
         (folder.kernels / f"{name}.py").write_text(KERNEL)

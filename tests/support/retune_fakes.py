@@ -25,7 +25,7 @@ from inductor_bench.records.request import BreakdownRequest, KernelRequest, Retu
 from inductor_bench.records.retune import MeasuredKernel, Tuning
 from inductor_bench.records.run import KernelOutcome, Run
 from inductor_bench.store import codec
-from inductor_bench.store.files import hash_text, write_json
+from inductor_bench.store.files import hash_bytes, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernel import OnResult
 from inductor_bench.workflows.kernels import retuning
@@ -67,7 +67,7 @@ def make_run(
     rows = []
     for name, kernel_id, category, graph, calls, time_s in KERNELS:
         file = None if name == "aten_bad_0" else f"{name}.py"
-        reason, sha256 = ("", hash_text(text)) if file else ("no arguments", None)
+        reason, sha256 = ("", hash_bytes(text.encode())) if file else ("no arguments", None)
         rows.append(ExtractedKernel(name, kernel_id, category, graph, calls, time_s, file, reason, sha256=sha256))
         if file:
             folder.kernels.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from ...records.request import DRAWN, RECORDED, Selection
 from ...records.run import Run
 from ...source.standalone_writer import edit_standalone, name_file, read_recorded_facts, write_file_text
 from ...store import codec
-from ...store.files import hash_text, own_folder, read_text, write_json, write_text
+from ...store.files import encode_text, hash_bytes, own_folder, read_text, write_bytes, write_json
 from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, is_edited, read_rows
 from ...store.run_files import load_evidence, save_evidence
 from ..progress import Progress
@@ -65,14 +65,14 @@ def _write(
         launch = candidate.values.launch_from(values)
         recorded = {**recorded, "reference": None, **call_facts(launch, candidate.values.reference)}
     try:
-        text = write_file_text(header, launch, recorded, candidate.kernel, candidate.switches)
+        data = encode_text(name, write_file_text(header, launch, recorded, candidate.kernel, candidate.switches))
         if name not in edited:
-            write_text(folder / name, text)
+            write_bytes(folder / name, data)
     except InductorBenchError as error:
         if values is not None:
             (folder / values).unlink(missing_ok=True)
         return replace(row, reason=error.message)
-    row = replace(row, file=name, values=values, note=note, sha256=hash_text(text))
+    row = replace(row, file=name, values=values, note=note, sha256=hash_bytes(data))
     written[candidate.identity] = row
     return row
 
@@ -215,10 +215,10 @@ def record_reference(file: Path, ask: Ask) -> bool:
         made = ask(MakeReference(str(file.resolve())), REFERENCE_S)
     if made is None or made.fingerprint is None:
         return False
-    text = edit_standalone(text, {"reference": made.fingerprint})
-    write_text(file, text)
+    data = encode_text(file.name, edit_standalone(text, {"reference": made.fingerprint}))
+    write_bytes(file, data)
     if not was_edited:
-        _replace_rows(folder, row.file, hash_text(text))
+        _replace_rows(folder, row.file, hash_bytes(data))
     return True
 
 
