@@ -18,17 +18,9 @@ NAMES = ("norm", "feed", "feed.up", "feed.down")
 
 
 @functools.cache
-def done(which: str) -> runs.Done:
-    """The first breakdown compiles the program, and the second one takes what the first has compiled."""
-    if which == "second":
-        done("first")
-    cache = runs.scratch() / "cache-of-layers"
-    if not cache.exists():
-        cache.mkdir()
-        (cache / "peaks").symlink_to(runs.tool_cache() / "peaks")
-    folder = runs.scratch() / f"layers-{which}"
+def done() -> runs.Done:
     words = documented("inductor-bench breakdown train.py --by layer", {"train.py": runs.PROGRAMS / "layers.py"})
-    return runs.breakdown(folder, *words[1:], INDUCTOR_BENCH_CACHE=cache)
+    return runs.breakdown(runs.scratch() / "layers", *words[1:])
 
 
 def rows_of(run: runs.Done, key: str = "layers") -> list[dict[str, Any]]:
@@ -36,9 +28,8 @@ def rows_of(run: runs.Done, key: str = "layers") -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("which", ["first", "second"])
-def test_the_layers_add_up_to_the_graphs_of_the_step(which: str) -> None:
-    program = done(which).record["program"]
+def test_the_layers_add_up_to_the_graphs_of_the_step() -> None:
+    program = done().record["program"]
     for key in ("layers", "lines"):
         for kind in ("graph", "eager", "optimizer"):
             parts_s = sum(part["time_s"] for part in program["parts"] if part["kind"] == kind)
@@ -46,9 +37,8 @@ def test_the_layers_add_up_to_the_graphs_of_the_step(which: str) -> None:
             assert rows_s == pytest.approx(parts_s, rel=0.01)
 
 
-@pytest.mark.parametrize("which", ["first", "second"])
-def test_each_layer_has_its_directions_and_its_flops(which: str) -> None:
-    found = {(row["layer"], row["direction"]): row for row in rows_of(done(which)) if row["kind"] == "graph"}
+def test_each_layer_has_its_directions_and_its_flops() -> None:
+    found = {(row["layer"], row["direction"]): row for row in rows_of(done()) if row["kind"] == "graph"}
     for number in range(2):
         for name in NAMES:
             for direction in ("forward", "backward"):
@@ -62,28 +52,20 @@ def test_each_layer_has_its_directions_and_its_flops(which: str) -> None:
 
 
 def test_all_kernels_have_a_module() -> None:
-    for module in done("first").record["modules"]:
+    for module in done().record["modules"]:
         for kernel in module["kernels"]:
             assert kernel["layers"] and all(layer.startswith("Net") for layer in kernel["layers"]), kernel["name"]
 
 
-def test_the_second_breakdown_knows_what_the_first_one_knew() -> None:
-    first, second = (
-        {(row["layer"], row["direction"]) for row in rows_of(done(which))} for which in ("first", "second")
-    )
-    assert first == second
-    assert done("first").record["program"]["layer_classes"] == done("second").record["program"]["layer_classes"]
-
-
 def show(*words: str) -> str:
-    folder = done("first").folder
+    folder = done().folder
     shown = runs.run(runs.command("report", folder, "--no-plots", *words), folder)
     assert shown.code == 0, shown.stderr
     return shown.stdout
 
 
 def test_the_screen_shows_a_tree_of_layers() -> None:
-    text = done("first").stdout
+    text = done().stdout
     assert "Time by layer" in text and "Kernels" not in text
     assert "\n· layers" in text and "· · feed" in text
     assert "of the time of graphs' kernels has a module" in " ".join(text.split())
@@ -96,11 +78,11 @@ def test_the_screen_shows_the_lines_of_the_program() -> None:
 
 def test_tables_have_every_layer_and_line() -> None:
     layers = list(csv.DictReader(io.StringIO(show("--by", "layer", "--format", "csv"))))
-    rows = rows_of(done("first"))
+    rows = rows_of(done())
     assert [row["layer"] for row in layers] == [row["layer"] for row in rows]
     assert math.fsum(float(row["time_s"]) for row in layers) == pytest.approx(sum(row["time_s"] for row in rows))
     assert {row["class"] for row in layers} >= {"Linear", "LayerNorm", "Feed"}
-    lines = list(csv.DictReader((done("first").folder / "tables" / "lines.csv").open()))
+    lines = list(csv.DictReader((done().folder / "tables" / "lines.csv").open()))
     assert {row["function"] for row in lines if row["kind"] == "graph"} >= {"forward"}
 
 
