@@ -79,11 +79,15 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "bad_input_program", "extract_cpu", "batch_cli", "entry", "guardian", "breakdown_stopped"),
-    *("cli_kernel", "steps_observed", "warm_compilation", "bad_input_kernel", "variants_tried", "compare_real"),
-    *("fuzz_0", "fuzz_1", "fuzz", "batch_overlap", "breakdown_layers", "extract_fixtures", "pinned_calls", "values"),
-    *("bad_input_newer", "modes_real", "forking_worker", "ray", "breakdown_answer", "redaction", "optimize_real"),
-    *("chromium", "optimized_files", "schemas", "environment", "benchmark_step", "launch_process", "compile_ahead"),
+    *("captures", "extract_cpu", "chromium", "cli_kernel", "batch_cli", "breakdown_answer", "pinned_calls"),
+    *("steps_observed", "bad_input_program", "bad_input_kernel", "redaction", "guardian", "breakdown_layers"),
+    *("variants_tried", "breakdown_stopped", "optimization_search", "entry", "modes_real", "values"),
+    *("optimized_files", "batch_overlap", "extract_fixtures", "launch_session", "bad_input_newer", "ray"),
+    *("forking_worker", "observe", "warm_compilation", "fuzz", "fuzz_0", "forking_python", "optimize_real"),
+    *("compile_ahead", "compare_real", "bad_input_extract", "fuzz_1", "module_run", "optimize_run"),
+    *("worker_launches", "uncompiled", "mcp", "noted_nodes", "library_variants", "bad_input_full_disk"),
+    *("compilation_times", "schemas", "batch_run", "host_sampled", "worker_peaks", "signals", "environment"),
+    *("benchmark_step", "launch_process"),
 )
 """Groups that take most CPU seconds, or wait for long, longest first. One that began at the end would keep the others
 waiting."""
