@@ -382,6 +382,10 @@ def _is_selected(request: ModelRequest, patterns: Iterable[str]) -> bool:
     )
 
 
+MOST_CHARACTERS = 4_000_000
+"""The largest number of characters that a list may have."""
+
+
 def _read_text(path: Path) -> str:
     if find_path_kind(path) == "folder":
         if find_path_kind(path / BATCH) == "file":
@@ -394,7 +398,7 @@ def _read_text(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, encoding="utf-8-sig") as stream:
-            text = stream.read()
+            text = stream.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
         raise UsageError(
             f"the list {path} does not exist", "give a file with a model on each line", "no-such-target"
@@ -405,6 +409,8 @@ def _read_text(path: Path) -> str:
         text = "\0"
     if "\0" in text:
         raise UsageError(f"{path} is not a list of models, but binary data", FORMS, "bad-list")
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"{path} is longer than a list of models, {MOST_CHARACTERS:,} characters", FORMS, "bad-list")
     return text
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .. import units
 from ..analysis.optimization.step_proof import LOOKS, A, B, find_failure, prove_step
 from ..analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ..records.comparison import UNDECIDED, StepProof
@@ -95,7 +96,7 @@ def time_in_turn(
             left_s = budget_s - (time.monotonic() - began_s)
             if number > len(sides) and left_s < taken_s[side]:
                 break
-            trial = sides[side].run(number, side, max(0.0, left_s) + budget_s)
+            trial = sides[side].run(number, side, max(0.0, left_s), budget_s)
             turns.trials[side].append(trial)
             taken_s[side] = trial.time_s - trial.compile_time_s  # the next one finds compiled code in the caches
             if turns.find_failure():
@@ -132,8 +133,8 @@ class _TimedSide:
         self._rounds = TrialRounds(trials, ("",), progress)
         self._count = 0
 
-    def run(self, number: int, side: str, limit_s: float) -> Trial:
-        """Runs a process until its steps are timed, for at most ``limit_s`` seconds.
+    def run(self, number: int, side: str, left_s: float, budget_s: float) -> Trial:
+        """Runs a process until its steps are timed; ends it if it takes longer than what is left and the whole budget.
 
         If a program ends before that, because gradients of its first steps were kept, it runs once more without them.
         """
@@ -146,13 +147,14 @@ class _TimedSide:
             timed_s=TIMED_S,
             least=LEAST_STEPS,
             losses=self._losses if self._count <= LOSSES_TURNS else 0,
-            limit_s=limit_s,
+            limit_s=left_s + budget_s,
         )
-        (trial,) = self._rounds.run([plan])
+        left = f"{units.duration(left_s)} left of {units.duration(budget_s)}"
+        (trial,) = self._rounds.run([plan], left)
         if trial.failure is not None and plan.losses and trial.digests:
             self._losses = 0
             self._folder.remove_trial(plan.name)
-            (trial,) = self._rounds.run([replace(plan, losses=0)])
+            (trial,) = self._rounds.run([replace(plan, losses=0)], left)
         if trial.failure is not None:
             self._progress.note(f"{plan.name}: {trial.failure.message}")
         return trial

@@ -78,6 +78,7 @@ def test_bare_names_are_whose_one_says(tmp_path: Path) -> None:
         ("gone.py:make 4\n", "line 1: gone.py does not exist"),
         ("keras:resnet\n", "line 1: keras: is not a source of models; these are: timm:, torchvision:, transformers:"),
         ("# nothing\n\n", "lists no model"),
+        ("resnet18\n" * 500_000, "is longer than a list of models, 4,000,000 characters"),
         (
             "".join(f"a{i} x\n" for i in range(9)),
             "line 5: the batch size of a4 is 'x', not a whole number of 1 or more; and 4",

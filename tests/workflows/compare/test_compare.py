@@ -432,7 +432,7 @@ class FakeSide:
     def __init__(self, program: BreakdownRequest, folder: OptimizationFolder, progress: object) -> None:
         self.folder, self.program = folder, program
 
-    def run(self, number: int, side: str, limit_s: float) -> Trial:
+    def run(self, number: int, side: str, left_s: float, budget_s: float) -> Trial:
         self.events.append(f"{side} {self.program.target}")
         trial = time_process(side, number, self.factor if side == "B" else 1.0)
         self.folder.save_process(trial.name, trial, str)
@@ -499,10 +499,10 @@ def test_a_faster_program_that_computes_something_else_does_not_pass(
 ) -> None:
     plain = FakeSide.run
 
-    def run(self: FakeSide, number: int, side: str, limit_s: float) -> Trial:
+    def run(self: FakeSide, number: int, side: str, left_s: float, budget_s: float) -> Trial:
         norm = 1.0 if side == "A" else 0.1
         digests = tuple(StepDigest(step, norm, (norm,), norm) for step in range(20))
-        return replace(plain(self, number, side, limit_s), digests=digests)
+        return replace(plain(self, number, side, left_s, budget_s), digests=digests)
 
     monkeypatch.setattr(FakeSide, "run", run)
     code, text = invoke("before.py", "after.py", "--runs", "0", "--fail-above", "0%", "-q")
