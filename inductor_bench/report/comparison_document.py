@@ -165,7 +165,8 @@ def _list_kind_cells(kind: KindChange) -> Iterator[tuple[Column, Cell]]:
 
 def _describe_side(side: SideSummary) -> str:
     runs = f"{side.runs} runs" if side.runs > 1 else ""
-    return " · ".join(filter(None, (side.name, side.title, runs, side.machine, side.created)))
+    names = dict.fromkeys((side.name, side.title, runs, side.machine, side.created))
+    return " · ".join(filter(None, names))
 
 
 def _make_environment_table(comparison: RunComparison) -> Block:
