@@ -168,30 +168,20 @@ def run_pair(
     """
     _check(request)
     programs = {name: _resolve(_request(request, name.lower())) for name in (A, B)}
-    no_program = next((program.target for program in programs.values() if program.kind not in PROGRAMS), None)
-    if no_program is not None and request.runs == 0:
-        raise UsageError(f"{no_program} is no program, so no steps can be timed", "leave out --runs 0", "bad-word")
-    folder = _make_folder(request.breakdown)
+    others = [program.target for program in programs.values() if program.kind not in PROGRAMS]
+    if others and request.runs == 0:
+        raise UsageError(f"{others[0]} is no program, so no steps can be timed", "leave out --runs 0", "bad-word")
+    folder, turns = _make_folder(request.breakdown), TimedTurns()
     pair = Pair(tuple(_find_changed_settings(request)))
-    turns, runs = TimedTurns(), request.runs if request.runs is not None else MOST_RUNS
     sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
     try:
-        if no_program is None:
+        if not others:
             machines = [_describe_program(program, folder, progress) for program in programs.values()]
             pair = replace(pair, a=machines[0], b=machines[1])
         write_json(folder / PAIR, codec.encode(pair))
-        if no_program is None:
+        if not others:
             turns = time_in_turn(programs, folder, request.budget_s, progress, decides)
-            proof = turns.prove()
-            if proof is None and request.runs == 0:
-                raise InductorBenchError(
-                    f"no step was timed: {turns.find_failure()}", f"read the logs in {folder}", "nothing-measured"
-                )
-            if proof is None:
-                why = turns.find_failure()
-                progress.note(f"no step was timed, so {runs} profiled runs of each side decide: {why}")
-            elif request.runs is None:
-                runs = 1
+        runs = _count_runs(request, turns, folder, progress)
         _profile(request, folder, list(interleave_runs(runs)), sides, progress)
     except KeyboardInterrupt as stop:
         words = f"`inductor-bench compare {shlex.quote(str(folder))}` compares what had finished"
@@ -208,6 +198,23 @@ def run_pair(
 
 MOST_RUNS = 2
 """The number of profiled runs of each side if no other processes decide."""
+
+
+def _count_runs(request: CompareRequest, turns: TimedTurns, folder: Path, progress: Progress) -> int:
+    """How many runs of each side are profiled.
+
+    Raises:
+        InductorBenchError: none are wanted, and no step was timed.
+    """
+    if turns.prove() is not None:
+        return 1 if request.runs is None else request.runs
+    why = turns.find_failure()
+    if request.runs == 0:
+        raise InductorBenchError(f"no step was timed: {why}", f"read the logs in {folder}", "nothing-measured")
+    runs = request.runs or MOST_RUNS
+    if why:
+        progress.note(f"no step was timed, so {runs} profiled runs of each side decide: {why}")
+    return runs
 
 
 def _profile(
