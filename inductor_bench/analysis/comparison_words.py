@@ -359,7 +359,8 @@ def write_headline(comparison: RunComparison, limit: float | None = None) -> str
         return f"The difference is too small to count: {times} ({change}); less than {units.whole_percent(EFFECT)}."
     if comparison.proof is not None and step.low_s is None:
         counts = len(comparison.proof.a_steps_s), len(comparison.proof.b_steps_s)
-        hint = "" if comparison.proof.failure else "; give a longer --budget"
+        took = units.duration(comparison.proof.process_s)
+        hint = "" if comparison.proof.failure else f": one takes {took}, so give a longer --budget"
         return f"Undecided: {times} ({change}). {counts[0]} and {counts[1]} processes are too few{hint}."
     if comparison.proof is not None:
         return f"Undecided: {times} ({change})."
@@ -399,7 +400,7 @@ def list_notes(comparison: RunComparison) -> Iterator[str]:
     """Yields the reasons: the parts that explain most of the difference, and the changes of the generated code."""
     named = name_main_parts(comparison)
     if comparison.proof is not None and (rest := _find_rest(comparison)) is not None:
-        yield f"The profiled runs do not show this difference: {rest.detail}."
+        yield f"The parts do not say where this difference comes from: {rest.detail}."
         named = []
     if comparison.verdict in (SLOWER, FASTER) and named:
         share = sum(part.delta_s for part in named) / comparison.step.delta_s

@@ -90,6 +90,7 @@ class StepProof(Change):
     # how the gradients or losses of B differ from those of A; empty if they agree or were not compared
     difference: str = ""
     failure: str = ""  # why a process timed nothing, so that no more of them ran; empty if none failed
+    process_s: float = 0.0  # the median of the seconds that a process took
     # what limits the figures, and what else the processes show
     notes: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,6 +156,7 @@ class _TimedSide:
             self._losses = 0
             self._folder.remove_trial(plan.name)
             (trial,) = self._rounds.run([replace(plan, losses=0)], left)
-        if trial.failure is not None:
-            self._progress.note(f"{plan.name}: {trial.failure.message}")
+        times_s = [step_s for one in trial.variants for step_s in one.times_s]
+        said = f"{units.seconds(statistics.median(times_s))} a step, the median" if times_s else "no step was timed"
+        self._progress.note(f"{plan.name}: {trial.failure.message if trial.failure else said}")
         return trial

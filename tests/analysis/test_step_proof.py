@@ -106,7 +106,7 @@ def test_steps_of_several_sizes_are_compared_size_by_size(numbers: dict[int, int
     assert found.kinds[0].delta_s == pytest.approx(-0.0012, rel=0.1)
     assert sum(kind.share for kind in found.kinds) == pytest.approx(1.0)
     assert found.delta_s == pytest.approx(sum(kind.share * kind.delta_s for kind in found.kinds), rel=0.2)
-    assert ("paired with them in the order of their times" in " ".join(found.notes)) == bool(numbers)
+    assert ("paired with those of A in the order of their times" in " ".join(found.notes)) == bool(numbers)
 
 
 def test_kinds_without_counterparts_leave_the_mean_over_all_steps() -> None:

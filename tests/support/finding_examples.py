@@ -41,6 +41,7 @@ from inductor_bench.records.run import (
     GUARDS,
     IDLE,
     LAUNCHING,
+    OPTIMIZER,
     PYTHON,
     QUEUED,
     Capture,
@@ -111,6 +112,16 @@ def _shorter_calls() -> Run:
 
 def _compiled(**fields: object) -> Run:
     return replace(_transformer(**fields), capture=Capture(compile_phases=PHASES))
+
+
+def _serves(*parts: Part, backward_calls: int = 0) -> Run:
+    """A service whose graph was compiled for training; ``backward_calls`` is the number of calls of its backward."""
+    run = step_runs.host_paced()
+    forward, backward = (change(run.modules[0], label=role, slug=role, role=role) for role in ("forward", "backward"))
+    called = Part(GRAPH, "forward", 1, 2e-3, 0, 2e-3, 0, 12, "forward")
+    program = step_runs.program([called, *parts], step_s=4e-3)
+    modules = (change(forward, program_calls=900), change(backward, program_calls=backward_calls))
+    return replace(run, modules=modules, program=program)
 
 
 def _slow_guards() -> Run:
@@ -235,6 +246,14 @@ EXAMPLES: dict[str, Example] = {
     "replay-inputs": Example(step_runs.decode, gain_s=2e-05, says=(LEAST,)),
     "eager-optimizer": Example(step_runs.transformer, gain_s=0.0051, says=(share(compile_findings.WORTH_COMPILING),)),
     "eager-operators": Example(step_runs.transformer, gain_s=0.003, says=(share(compile_findings.WORTH_COMPILING),)),
+    "unused-gradients": Example(
+        _serves,
+        without=(
+            lambda: _serves(backward_calls=900),
+            lambda: _serves(Part(OPTIMIZER, "AdamW", 1, 1e-3, 0)),
+            lambda: _serves(Part(EAGER, "AddmmBackward0", 1, 1e-4, 0)),
+        ),
+    ),
     "anomaly-mode": Example(lambda: _parts(*ANOMALIES), gain_s=0.0007),
     "collectives": Example(step_runs.distributed, gain_s=0.0014, says=(LEAST, share(step_findings.EXPOSED))),
     "gradient-copies": Example(

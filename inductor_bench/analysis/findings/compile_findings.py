@@ -11,7 +11,7 @@ from ... import units
 from ...records.code import CompiledFunction, SourceLine
 from ...records.run import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange, Run
 from ...source.user_program import FUSED, FUSED_ON_CPU
-from ..step_costs import has_idle_kinds, host_sets_pace, list_parts, runs_on_host, sum_idle_by_label
+from ..step_costs import find_graph_use, has_idle_kinds, host_sets_pace, list_parts, runs_on_host, sum_idle_by_label
 from .finding import (
     ADVICE,
     CAUTION,
@@ -528,7 +528,28 @@ def find_anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("anomaly-mode", text, gain_s=time_s, assumed=RemovedWork(parts=tuple(parts)), changes=changes)
 
 
+def find_unused_gradients(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs that keep values for a backward in a program that never runs one, such as a service.
+
+    It holds if a graph of the role ``forward`` runs in the step, and neither a compiled backward, nor autograd's eager
+    nodes, nor an optimizer ran in the program.
+    """
+    run = evidence.run
+    forwards = [one for one in run.modules if one.role == "forward" and find_graph_use(run, one).calls]
+    backwards = [one for one in run.modules if one.role == "backward" and one.program_calls != 0]
+    has_nodes = any("Backward" in part.label or part.label == "AccumulateGrad" for part in list_parts(run, EAGER))
+    if not forwards or backwards or has_nodes or list_parts(run, OPTIMIZER):
+        return
+    verb = "keeps" if len(forwards) == 1 else "keep"
+    text = (
+        f"{join_labels(forwards)} {verb} values for a backward that never runs, and so do eager operators: call the "
+        "model in torch.inference_mode() (or torch.no_grad()). What that saves is known once it is tried"
+    )
+    yield Finding("unused-gradients", text, modules=tuple(one.label for one in forwards))
+
+
 STEP_RULES = (
+    Rule(("unused-gradients",), find_unused_gradients),
     Rule(("slow-guards",), find_slow_guards, names_host_work=True),
     Rule(("cuda-graphs-refused",), find_refused_cuda_graphs, names_host_work=True),
     Rule(("eager-optimizer",), find_eager_optimizer, names_host_work=True),

@@ -41,9 +41,11 @@ UNLIKE = (
     "the steps are of several kinds (graphs or sizes), and those of B are others than those of A: the mean over all "
     "timed steps is compared"
 )
+SEVERAL = (
+    "the steps are of {count} kinds (graphs and sizes); a step's time is the mean over all of them, with A's shares"
+)
 COUNTERPARTS = (
-    "the kinds of B's steps are others than those of A, and are paired with them in the order of their times, so two "
-    "rows may be interchanged"
+    "the graphs of B are others than those of A, so its kinds are paired with those of A in the order of their times"
 )
 
 
@@ -80,6 +82,7 @@ def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
         kinds=tuple(_compare_kinds(ours, theirs, mixes)),
         difference=difference,
         failure=find_failure(a, b),
+        process_s=statistics.median(trial.time_s for trial in (*a, *b)),
         notes=(*rare, *disturbed, *notes, *results, *_describe_memory(ours, theirs)),
     )
 
@@ -157,11 +160,11 @@ def _find_mixes(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[Mixes, list[str
     if mix is not None:
         ours = _make_side_mix(mix, mix)
         if all(ours.covers(trial.variants[0]) for trial in (*a, *b)):
-            return (ours, ours), [mix.describe()]
+            return (ours, ours), [SEVERAL.format(count=len(mix.groups))]
         if other is not None and _are_counterparts(mix, other):
             theirs = _make_side_mix(other, mix)
             if all(side.covers(trial.variants[0]) for side, some in ((ours, a), (theirs, b)) for trial in some):
-                return (ours, theirs), [mix.describe(), COUNTERPARTS]
+                return (ours, theirs), [SEVERAL.format(count=len(mix.groups)), COUNTERPARTS]
     return (None, None), [UNLIKE]
 
 
