@@ -357,13 +357,11 @@ def write_headline(comparison: RunComparison, limit: float | None = None) -> str
     change += f", {describe_interval(comparison)}"
     if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
         return f"The difference is too small to count: {times} ({change}); less than {units.whole_percent(EFFECT)}."
-    if comparison.proof is not None and step.low_s is None:
-        counts = len(comparison.proof.a_steps_s), len(comparison.proof.b_steps_s)
-        took = units.duration(comparison.proof.process_s)
-        hint = "" if comparison.proof.failure else f": one takes {took}, so give a longer --budget"
-        return f"Undecided: {times} ({change}). {counts[0]} and {counts[1]} processes are too few{hint}."
-    if comparison.proof is not None:
-        return f"Undecided: {times} ({change})."
+    if (proof := comparison.proof) is not None:
+        counts, took = f"{len(proof.a_steps_s)} and {len(proof.b_steps_s)}", units.duration(proof.process_s)
+        hint = "" if proof.failure else f": one takes {took}, so give a longer --budget"
+        few = f" {counts} processes are too few{hint}." if step.low_s is None else ""
+        return f"Undecided: {times} ({change}).{few}"
     noise = f"±{units.percent(step.noise)}, {step.noise_source}"
     return f"Undecided: {times} ({change}). The noise between runs is {noise}."
 
