@@ -27,6 +27,9 @@ from .progress import Progress
 TIMED_S, LEAST_STEPS = 2.5, 24
 """The seconds of timed steps in a process, and the least number of timed steps."""
 
+LEAST_LIMIT_S = 600.0
+"""The least time limit of a process in seconds. It ends a program that never makes a step."""
+
 LOSSES, LOSSES_TURNS = 20, 2
 """In the first processes of each side, the gradients of this many steps of the optimizer are kept."""
 
@@ -135,7 +138,7 @@ class _TimedSide:
         self._count = 0
 
     def run(self, number: int, side: str, left_s: float, budget_s: float) -> Trial:
-        """Runs a process until its steps are timed; ends it if it takes longer than what is left and the whole budget.
+        """Runs a process until its steps are timed; ends one that takes far longer than all may.
 
         If a program ends before that, because gradients of its first steps were kept, it runs once more without them.
         """
@@ -148,7 +151,7 @@ class _TimedSide:
             timed_s=TIMED_S,
             least=LEAST_STEPS,
             losses=self._losses if self._count <= LOSSES_TURNS else 0,
-            limit_s=left_s + budget_s,
+            limit_s=max(left_s + budget_s, LEAST_LIMIT_S),
         )
         left = f"{units.duration(left_s)} left of {units.duration(budget_s)}"
         (trial,) = self._rounds.run([plan], left)

@@ -309,14 +309,14 @@ def test_a_full_file_system_leaves_whole_files_only(desk: Path, extract: Any) ->
 
 
 def test_ctrl_c_keeps_whole_files_and_their_list(desk: Path, extract: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = kernel_files.write_text
+    write = kernel_files.write_bytes
 
-    def impatient(path: Path, text: str) -> None:
+    def impatient(path: Path, data: bytes) -> None:
         if path.name.startswith(SECOND):
             raise KeyboardInterrupt
-        write(path, text)
+        write(path, data)
 
-    monkeypatch.setattr(kernel_files, "write_text", impatient)
+    monkeypatch.setattr(kernel_files, "write_bytes", impatient)
     said = extract("good.py", "-o", "out", "--static")
     assert said.code == 130 and "interrupted; 1 of 4 kernels are in out" in said.err
     assert {path.name for path in (desk / "out").iterdir()} == {f"{FIRST}.py", "kernels.json"}

@@ -410,7 +410,7 @@ class CompileAhead:
             expected_s += START_S + self._compile_s
         if max(LEAST_S, expected_s) <= SHARE * time_s:
             return expected_s
-        self.obstacle = f"{units.duration(time_s)} were left, too few for further processes"
+        self.obstacle = self.obstacle or f"{units.duration(time_s)} were left, too few for further processes"
         return None
 
     @property
