@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from ... import units
 from ...devices.table import find_device
-from ...records.comparison import FASTER, SAME, SLOWER, UNDECIDED, Change, KindChange, StepProof
+from ...records.comparison import FASTER, SLOWER, UNDECIDED, Change, KindChange, StepProof
 from ...records.optimization import Trial, TrialVariant
 from ..comparison_words import BUSY, BUSY_OTHERS
 from ..findings.finding import plural
-from ..statistics import EFFECT, compute_shift
+from ..statistics import EFFECT, compute_shift, judge_ratio
 from .judging import MOST_LOG, describe_digest_difference
 from .step_mix import LEAST_ALIKE, StepMix, find_mix, list_steps
 
@@ -204,16 +204,9 @@ def _judge(a_steps_s: Sequence[float], b_steps_s: Sequence[float]) -> Change:
     delta_s = a_s * math.expm1(shift.middle)
     if min(map(len, logs)) < LEAST:
         return Change(a_s, a_s + delta_s, delta_s, None, None, UNDECIDED)
-    low_s, high_s = (a_s * math.expm1(min(end, MOST_LOG)) for end in (shift.low, shift.high))
-    effect_s = EFFECT * a_s
-    verdict = UNDECIDED
-    if low_s > 0 and delta_s >= effect_s:
-        verdict = SLOWER
-    elif high_s < 0 and delta_s <= -effect_s:
-        verdict = FASTER
-    elif max(abs(low_s), abs(high_s)) <= effect_s:
-        verdict = SAME
-    return Change(a_s, a_s + delta_s, delta_s, low_s, high_s, verdict)
+    low, high = (math.expm1(min(end, MOST_LOG)) for end in (shift.low, shift.high))
+    verdict = judge_ratio(math.exp(shift.middle), 1 + low, 1 + high, EFFECT)
+    return Change(a_s, a_s + delta_s, delta_s, a_s * low, a_s * high, verdict)
 
 
 def _compare_kinds(a: Sequence[Trial], b: Sequence[Trial], mixes: Mixes) -> list[KindChange]:
