@@ -347,8 +347,8 @@ def find_waits(
     times: dict[SourceLine | None, float] = defaultdict(float)
     for one in found.timeline.between(window.marks[0], window.marks[-1]):
         if one.label == SYNCHRONISING:
-            place = places.get(one.op)
-            times[place.source if place is not None else None] += (one.end_s - one.start_s) / (len(window.marks) - 1)
+            place, time_s = places.get(one.op), window.weigh(one.start_s) * (one.end_s - one.start_s)
+            times[place.source if place is not None else None] += time_s / window.step_count
     unknown_s = times.pop(None, 0.0)
     known = [HostStretch(SYNCHRONISING, "", time_s, 0, source) for source, time_s in times.items()]
     yield from sorted(known, key=lambda one: -one.time_s)

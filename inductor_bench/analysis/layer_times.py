@@ -256,10 +256,10 @@ def sum_times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) 
         kind, layer, direction, line, called_at = piece.owner
         by_layer[layer, direction, kind].add(piece)
         by_line[line, direction, kind, called_at].add(piece)
-    scale = 1 / steps.window.step_count
-    if steps.on_host:
-        scale = steps.step_time_s / (steps.window.bounds[-1] - steps.window.bounds[0])
     count = steps.window.step_count
+    scale = 1 / count
+    if steps.on_host:
+        scale *= steps.step_time_s / steps.window.step_time_s
     layers = [LayerTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_layer.items()]
     lines = [
         LineTime(*key[:3], *one.figures(scale, count), work=one.work(scale, count), called_at=key[3])
@@ -275,43 +275,46 @@ def _list_device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) 
     steps, graphs, again = divided.steps, divided.graphs, _list_repeated_calls(divided.steps.calls)
     counted: set[object] = set()
     for work in steps.works:
-        if not steps.window.contains_host_time(work.launch_start_s):
+        weight = steps.window.weigh(work.launch_start_s)
+        if not weight:
             continue
         if work.kind == GRAPH and work.graph is not None:
             own = graphs.get(work.graph, GraphLayers())
             launch = known.get(id(work.activity), LaunchWork())
             parts = _divided(own, launch, work.activity, work.duration_s, work.call, counted)
-            pieces = _add_call_line(parts, divided.find_call_line(work.call))
+            pieces = _add_call_line((_weigh(one, weight) for one in parts), divided.find_call_line(work.call))
             yield from map(_mark_recomputed, pieces) if work.call in again else pieces
         else:
-            yield _make_other_piece(work, steps)
+            yield _weigh(_make_other_piece(work, steps), weight)
 
 
 def _list_host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
     steps, again = divided.steps, _list_repeated_calls(divided.steps.calls)
     inside: dict[int, list[int]] = defaultdict(list)
+    weights: dict[int, float] = {-1: 1.0}  # of the step of each call
     for number, call in enumerate(steps.calls):
         if steps.window.contains_host_time(call.start_s):
             inside[call.graph].append(number)
+            weights[number] = steps.window.weigh(call.start_s)
     rests: dict[int, list[float]] = defaultdict(list)
     for work in steps.works:
-        if not steps.window.contains_host_time(work.start_s):
+        if not (weight := steps.window.weigh(work.start_s)):
             continue
         if work.kind == GRAPH and work.graph is not None:
-            rests[work.graph].append(work.duration_s)
+            rests[work.graph].append(weight * work.duration_s)
         else:
-            yield _make_other_piece(work, steps)
+            yield _weigh(_make_other_piece(work, steps), weight)
     for graph, times in rests.items():
         layers, whole_s = divided.graphs.get(graph, GraphLayers()), math.fsum(times)
-        own = divided.activities.get(graph, ())
-        kernels_s = math.fsum(one.duration_s for one in own)
+        numbers = dict(enumerate(inside[graph]))
+        own = [(one, numbers.get(one.iteration, -1)) for one in divided.activities.get(graph, ())]
+        kernels_s = math.fsum(weights[made] * one.duration_s for one, made in own)
         fit = min(1.0, whole_s / kernels_s) if kernels_s else 1.0  # kernels of several threads may overlap
         counted: set[object] = set()
-        for activity in own:
+        for activity, made in own:
             launch = known.get(id(activity), LaunchWork())
             parts = _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
-            made = inside[graph][activity.iteration] if activity.iteration < len(inside[graph]) else -1
-            pieces = _add_call_line(parts, divided.find_call_line(made))
+            pieces = _add_call_line((_weigh(one, weights[made]) for one in parts), divided.find_call_line(made))
             yield from map(_mark_recomputed, pieces) if made in again else pieces
         yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0)
 
@@ -328,6 +331,14 @@ def _add_call_line(pieces: Iterable[_Piece], line: SourceLine | None) -> Iterabl
     if line is None or any(is_users_line(one.owner.line) for one in found):
         return found
     return [one._replace(owner=one.owner._replace(called_at=line)) for one in found]
+
+
+def _weigh(piece: _Piece, weight: float) -> _Piece:
+    """The piece of a call whose step has this weight."""
+    if weight == 1:
+        return piece
+    work = piece.work._replace(flops=_part(piece.work.flops, weight), moved_bytes=_part(piece.work.moved_bytes, weight))
+    return piece._replace(time_s=weight * piece.time_s, share=weight * piece.share, work=work)
 
 
 def _mark_recomputed(piece: _Piece) -> _Piece:

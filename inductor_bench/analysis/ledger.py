@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -132,7 +132,7 @@ class GraphName(NamedTuple):
 
 @dataclass(frozen=True)
 class Steps:
-    """The profiled steps of one process, and what is known of them."""
+    """The profiled steps of one process, and what is known of them. ``window`` has their weights in all means."""
 
     step_time_s: float  # of a typical unprofiled step
     window: StepWindow  # the profiled steps that count
@@ -141,8 +141,8 @@ class Steps:
     timeline: HostTimeline  # what the host did
     names: Mapping[int, GraphName]  # the compiled graphs by number
     places: Mapping[int, CallPlace] = field(default_factory=dict)  # the places of outermost operators, by their index
-    # the number of calls of each optimizer in the window
-    optimizer_calls: Mapping[str, int] = field(default_factory=dict)
+    # the host's time of each call of each optimizer in the window
+    optimizer_calls: Mapping[str, Sequence[float]] = field(default_factory=dict)
     on_host: bool = False  # whether the device is the host itself
     host: HostShares | None = None  # what the host did in steps without the profiler; ``None`` without samples
     optimizers: Mapping[str, ObservedOptimizer] = field(default_factory=dict)  # what is known of optimizers, by name
@@ -172,18 +172,19 @@ class _PartKey(NamedTuple):
 
 @dataclass
 class _Sums:
-    """Sums over the window."""
+    """Sums over the window, with the weights of its steps."""
 
     time_s: float = 0.0
     device_time_s: float = 0.0
-    launches: int = 0
-    moved_bytes: int | None = 0
+    launches: float = 0.0
+    moved_bytes: float | None = 0.0
     fused_s: float = 0.0
     pageable_s: float = 0.0
     dtypes: set[str] = field(default_factory=set)
-    operators: set[int] = field(default_factory=set)  # without an operator: the launch, as a negative number
-    graph_calls: set[int] = field(default_factory=set)
-    replays: set[int] = field(default_factory=set)
+    # the weights of the steps of the calls, by the call
+    operators: dict[int, float] = field(default_factory=dict)  # without an operator: the launch, as a negative number
+    graph_calls: dict[int, float] = field(default_factory=dict)
+    replays: dict[int, float] = field(default_factory=dict)
 
 
 def make_ledger(steps: Steps) -> Ledger:
@@ -234,32 +235,31 @@ def _shorten_part(part: Part, wait_s: float) -> Part:
 
 def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
     sums: dict[_PartKey, _Sums] = defaultdict(_Sums)
-    known: dict[
-        object, _Sums
-    ] = {}  # the same sums by what the key is made of, because a key is made and compared slowly
+    # the same sums by what the key is made of, because a key is made and compared slowly
+    known: dict[object, _Sums] = {}
     for work, time_s in zip(steps.works, given, strict=True):
-        counted = steps.window.contains_host_time(work.launch_start_s)
-        if not counted and not time_s:
+        weight = steps.window.weigh(work.launch_start_s)
+        if not weight and not time_s:
             continue
         alike = work.kind, work.label, work.graph, work.op if work.kind in (EAGER, COPY) else -1
         if alike not in known:
             known[alike] = sums[_make_part_key(work, steps)]
         one = known[alike]
-        one.time_s += time_s
-        if counted:
-            one.device_time_s += work.duration_s
-            one.launches += 1
-            one.fused_s += work.duration_s * work.is_fused
-            one.pageable_s += work.duration_s * work.is_pageable
+        one.time_s += time_s * steps.window.weigh_on_device(work.start_s)
+        if weight:
+            one.device_time_s += weight * work.duration_s
+            one.launches += weight
+            one.fused_s += weight * work.duration_s * work.is_fused
+            one.pageable_s += weight * work.duration_s * work.is_pageable
             one.dtypes.add(steps.dtypes.get(work.op, ""))
             is_known = one.moved_bytes is not None and work.moved_bytes is not None
-            one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if is_known else None
-            one.operators.add(work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9))
+            one.moved_bytes = (one.moved_bytes or 0) + weight * (work.moved_bytes or 0) if is_known else None
+            one.operators[work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9)] = weight
             if work.replayed:
-                one.replays.add(work.call)
+                one.replays[work.call] = weight
     for number, call in enumerate(steps.calls):
-        if steps.window.contains_host_time(call.start_s):
-            sums[_make_graph_key(call.graph, steps)].graph_calls.add(number)
+        if weight := steps.window.weigh(call.start_s):
+            sums[_make_graph_key(call.graph, steps)].graph_calls[number] = weight
     count = steps.window.step_count
     for key, one in sums.items():
         optimizer = steps.optimizers.get(key.label) if key.kind == OPTIMIZER else None
@@ -271,7 +271,7 @@ def _list_working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             time_s=one.time_s / count,
             share=0.0,
             device_time_s=None if steps.on_host else one.device_time_s / count,
-            replays=len(one.replays) / count if key.kind == GRAPH else 0.0,
+            replays=math.fsum(one.replays.values()) / count if key.kind == GRAPH else 0.0,
             launches=0.0 if steps.on_host else one.launches / count,
             graph=key.graph,
             module=key.place.module,
@@ -302,12 +302,12 @@ def _make_graph_key(graph: int, steps: Steps) -> _PartKey:
     return _PartKey(GRAPH, name.label, name.slug, refusal=name.refusal, writes_inputs=name.writes_inputs)
 
 
-def _count_calls(key: _PartKey, one: _Sums, steps: Steps) -> int:
+def _count_calls(key: _PartKey, one: _Sums, steps: Steps) -> float:
     if key.kind == GRAPH:
-        return len(one.graph_calls)
-    if key.kind == OPTIMIZER:
-        return steps.optimizer_calls.get(key.label, 0) or len(one.operators)
-    return len(one.operators) if key.kind == EAGER else one.launches
+        return math.fsum(one.graph_calls.values())
+    if key.kind == OPTIMIZER and key.label in steps.optimizer_calls:
+        return math.fsum(map(steps.window.weigh, steps.optimizer_calls[key.label]))
+    return math.fsum(one.operators.values()) if key.kind in (EAGER, OPTIMIZER) else one.launches
 
 
 def _merge_small(parts: Iterable[Part], step_time_s: float) -> list[Part]:
@@ -353,21 +353,17 @@ def _list_idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> li
     if idle_s <= ROUNDING * steps.step_time_s:
         return []
     times: dict[tuple[str, CallPlace], float] = defaultdict(float)
-    counts: Counter[tuple[str, CallPlace]] = Counter()
+    counts: dict[tuple[str, CallPlace], float] = defaultdict(float)
     for pause in pauses:
         seen = set()
         for key, time_s in _divide_pause(steps, pause):
             times[key] += time_s
             seen.add(key)
         for key in seen:
-            counts[key] += 1
+            counts[key] += steps.window.weigh_on_device(pause.start_s)
     whole = math.fsum(times.values())
     if not whole:
-        times, counts, whole = (
-            defaultdict(float, {(QUEUED, _NO_PLACE): 1.0}),
-            Counter({(QUEUED, _NO_PLACE): 0}),
-            1.0,
-        )
+        times, whole = defaultdict(float, {(QUEUED, _NO_PLACE): 1.0}), 1.0
     return [
         Part(
             kind=IDLE,
@@ -428,37 +424,38 @@ def _make_host_parts(host: Sequence[HostStretch], steps: Steps, idle_s: float) -
 
 
 def _divide_pause(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
-    """The labels of a pause with their seconds."""
-    until = pause.end_s
+    """The labels of a pause with their seconds, times the weight of the step."""
+    until, weigh = pause.end_s, steps.window.weigh_on_device
     if not steps.on_host and pause.following >= 0:
         launched = steps.works[pause.following].launch_end_s
         until = min(pause.end_s, max(pause.start_s, launched))
     for one in steps.timeline.between(pause.start_s, until):
         place = steps.places.get(one.op, _NO_PLACE) if one.label in WITH_LINES else _NO_PLACE
-        yield (one.label, place), one.end_s - one.start_s
+        yield (one.label, place), weigh(one.start_s) * (one.end_s - one.start_s)
     if until < pause.end_s:
-        yield (QUEUED, _NO_PLACE), pause.end_s - until
+        yield (QUEUED, _NO_PLACE), weigh(until) * (pause.end_s - until)
 
 
 # What each kernel of a compiled module costs in one step of the program.
 
 
 def sum_step_kernels(
-    activities: Mapping[str, Iterable[Activity]], steps: int
+    activities: Mapping[str, Iterable[Activity]], steps: int, weights: Mapping[int, float] = {}
 ) -> dict[tuple[str, KernelIdentity], StepUse]:
     """The use of each kernel in one step.
 
     Args:
         activities: the activities of all calls of each module in the profiled steps, by the module's slug.
         steps: the number of profiled steps.
+        weights: the weight of each activity's step, by the activity's ``id``; 1 if it is missing.
     """
-    calls: dict[tuple[str, KernelIdentity], int] = defaultdict(int)
+    calls: dict[tuple[str, KernelIdentity], float] = defaultdict(float)
     times: dict[tuple[str, KernelIdentity], float] = defaultdict(float)
     for slug, found in activities.items():
         for activity in found:
-            key = slug, make_activity_key(activity)
-            calls[key] += 1
-            times[key] += activity.duration_s
+            key, weight = (slug, make_activity_key(activity)), weights.get(id(activity), 1.0)
+            calls[key] += weight
+            times[key] += weight * activity.duration_s
     return {key: StepUse(calls[key] / steps, times[key] / steps) for key in calls}
 
 

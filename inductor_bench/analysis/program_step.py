@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .. import units
 from ..devices.table import find_device
 from ..errors import InductorBenchError
-from ..records.code import LayerMap, SourceLine
+from ..records.code import LayerMap
 from ..records.evidence import (
     BOUNDARY,
     GRAPH_CALL,
@@ -28,7 +28,7 @@ from ..records.evidence import (
 )
 from ..records.module import Outputs
 from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, Timeline
-from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
+from ..records.traced import Activity, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers, has_lost_steps
 from ..trace.program_works import ProgramWorks, find_kernel_spans
 from ..trace.stored_traces import EventKey, EventNote, make_event_key, pair_calls
@@ -43,7 +43,7 @@ from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, find_level
-from .step_costs import compute_time_as_profiled, find_pace_setter, list_kinds
+from .step_costs import compute_time_as_profiled, find_pace_setter, list_kinds, weigh_steps
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
@@ -113,7 +113,8 @@ def split_into_repetitions(graphs: Sequence[int]) -> list[RepeatedCalls]:
 def find_stretches(steps: Steps) -> Iterator[CallStretch]:
     """The stretches of the profiled steps; none if no calls repeat in a step, or the steps differ in them."""
     window = steps.window
-    by_step = [_list_calls_between(steps.calls, *bounds) for bounds in pairwise(window.marks)]
+    calls = sorted(steps.calls, key=lambda call: call.start_s)
+    by_step = [[one for one in calls if begin <= one.start_s < end] for begin, end in pairwise(window.marks)]
     folds = [split_into_repetitions([call.graph for call in calls]) for calls in by_step]
     units = {tuple(one.unit for one in folded) for folded in folds}
     if len(units) != 1 or not any(one.repetitions > 1 for one in folds[0]) or len(folds[0]) > MOST_STRETCHES:
@@ -125,17 +126,17 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
     numbers = {call: number for number, call in enumerate(steps.calls)}
     scale = steps.step_time_s / window.step_time_s
     for place in range(len(folds[0])):
-        spans, repetitions = [], 0
-        for calls, folded in zip(by_step, folds, strict=True):
-            one = folded[place]
-            part = calls[one.begin : one.begin + len(one.unit) * one.repetitions]
-            spans.append(_find_span(work for call in part for work in works[numbers[call]]))
-            repetitions += one.repetitions
-        if any(span is None for span in spans):
-            return
+        spans, repetitions = [], 0.0
+        for number, (own, folded) in enumerate(zip(by_step, folds, strict=True)):
+            one, weight = folded[place], window.weights[number] if window.weights else 1.0
+            part = own[one.begin : one.begin + len(one.unit) * one.repetitions]
+            span = _find_span(work for call in part for work in works[numbers[call]])
+            if span is None:
+                return
+            spans.append((weight * span[0], weight * span[1]))
+            repetitions += weight * one.repetitions
         names = [steps.names.get(graph, GraphName(f"graph {graph}", None)) for graph in folds[0][place].unit]
-        wall_s = math.fsum(span[0] for span in spans if span is not None)
-        busy_s = math.fsum(span[1] for span in spans if span is not None)
+        wall_s, busy_s = (math.fsum(times) for times in zip(*spans, strict=True))
         yield CallStretch(
             graphs=tuple(name.slug or "" for name in names),
             labels=tuple(name.label for name in names),
@@ -143,10 +144,6 @@ def find_stretches(steps: Steps) -> Iterator[CallStretch]:
             time_s=scale * wall_s / repetitions,
             busy_time_s=min(scale * wall_s, busy_s if not steps.on_host else scale * busy_s) / repetitions,
         )
-
-
-def _list_calls_between(calls: Sequence[GraphCall], start_s: float, end_s: float) -> Sequence[GraphCall]:
-    return sorted((call for call in calls if start_s <= call.start_s < end_s), key=lambda call: call.start_s)
 
 
 def _find_span(works: Iterable[Work]) -> tuple[float, float] | None:
@@ -227,6 +224,8 @@ def _add_ledger(
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
+    if take_different_times(observed.steps.step_kinds):
+        found = replace(found, window=weigh_steps(found.window, observed.steps.step_kinds))
     steps = _find_step_time(steps, found, observed)
     if not observed.steps.step_times_s:
         notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
@@ -256,6 +255,7 @@ def _add_ledger(
         busy_time_s=ledger.busy_time_s,
         profiled_step_time_s=ledger.profiled_step_time_s,
         profiled_steps=found.window.step_count,
+        step_weights=found.window.weights,
         tied_share=tied,
         parts=ledger.parts,
         trace=place,
@@ -266,15 +266,16 @@ def _add_ledger(
     if in_brief:
         return process
     by_slug = {modules[number].slug: activities for number, activities in _group_by_module(found, modules)}
+    weights = found.weigh_activities()
     return replace(
         process,
-        kernels=sum_step_kernels(by_slug, found.window.step_count),
+        kernels=sum_step_kernels(by_slug, found.window.step_count, weights),
         timeline=_make_timeline(found, described, observed, trace),
         eager=None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         events=_annotate_events(trace, found, modules, places, files),
         divided=DividedSteps.of(described, found.activities, _read_layers(modules, files), observed.steps.callers),
         queue=None if queue is None else _queue_step(queue, found, described, observed),
-        call_times=_sum_call_times(by_slug, found.window.step_count, files),
+        call_times=_sum_call_times(by_slug, found.window.step_count, files, weights),
     )
 
 
@@ -294,13 +295,13 @@ def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, tr
 
 
 def _sum_call_times(
-    by_slug: Mapping[str, Sequence[Activity]], steps: int, files: EvidenceFiles
+    by_slug: Mapping[str, Sequence[Activity]], steps: int, files: EvidenceFiles, weights: Mapping[int, float]
 ) -> dict[str, dict[OperatorCall, float]]:
     found: dict[str, dict[OperatorCall, float]] = {}
     for slug, activities in by_slug.items():
         times: dict[OperatorPart | None, float] = defaultdict(float)
         for activity, part in zip(activities, find_parts(activities), strict=True):
-            times[part] += activity.duration_s / steps
+            times[part] += weights.get(id(activity), 1.0) * activity.duration_s / steps
         parts, device = ((part, time_s) for part, time_s in times.items() if part), files.source(slug).device
         found[slug] = {OperatorCall(one.operator, one.arguments, device): time_s for one, time_s in parts}
     return found
@@ -331,11 +332,14 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
 
 
 def _find_step_time(steps: RankSteps, found: ProgramWorks, observed: StepEvidence) -> RankSteps:
-    """The steps with their time beside the profile. Of several kinds it is that of the steps that were profiled."""
+    """The steps with their time beside the profile. Of several kinds it is their mean; if the profiled steps have no
+    weights, each kind has the weight of its profiled steps."""
     if not steps.step_times_s:
         return _use_profiled_times(steps, found)
     if not take_different_times(observed.steps.step_kinds):
         return _leave_settling_out(steps, found)
+    if found.window.weights:
+        return steps
     return replace(steps, step_time_s=compute_time_as_profiled(observed.steps.step_kinds) or steps.step_time_s)
 
 
@@ -422,13 +426,9 @@ def _note(
         part=work.kind if module is None else f"{work.kind} {module.label}",
         kernel=activity.kernel.name if activity is not None and activity.kernel is not None else "",
         operator=(activity.operator or "") if activity is not None else work.label,
-        source=_describe_line(line),
+        source=f"{line.file}:{line.line} in {line.function}" if line else "",
         layer=", ".join([*layers][:MOST_LAYERS]) + (", …" if len(layers) > MOST_LAYERS else ""),
     )
-
-
-def _describe_line(line: SourceLine | None) -> str:
-    return f"{line.file}:{line.line} in {line.function}" if line else ""
 
 
 def _group_by_module(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..devices.table import find_device
 from ..records.base import Category, Failure
@@ -23,6 +24,7 @@ from ..records.run import (
     Run,
     StepKind,
 )
+from ..records.traced import StepWindow
 
 # Costs of kernels and graphs: in one step of the program if it was observed, else in one iteration of each graph.
 #
@@ -391,6 +393,24 @@ def compute_time_as_profiled(kinds: Sequence[OtherSteps] | Sequence[StepKind]) -
     """
     profiled = sum(kind.profiled or 0 for kind in kinds)
     return sum(kind.time_s * (kind.profiled or 0) for kind in kinds) / profiled if profiled else None
+
+
+FRACTIONS = 2**20
+"""The weights of profiled steps are multiples of 1 divided by this number. Any sum of them is exact, so that a graph
+that each step calls once has one call in a step."""
+
+
+def weigh_steps(window: StepWindow, kinds: Sequence[OtherSteps]) -> StepWindow:
+    """The window in which each kind of steps has its share of the timed steps; as it is if a kind is not in it."""
+    weights, timed = [0.0] * window.step_count, sum(kind.count for kind in kinds)
+    for kind in kinds:
+        places = [place for place in kind.profiled_places if place < len(weights)]
+        if not places:
+            return window
+        for place in places:
+            weights[place] = round(FRACTIONS * len(weights) * kind.count / (timed * len(places))) / FRACTIONS
+    weights[weights.index(max(weights))] += len(weights) - math.fsum(weights)
+    return replace(window, weights=tuple(weights))
 
 
 def list_kinds(kinds: Iterable[OtherSteps], modules: Sequence[str], labels: Mapping[str, str]) -> Iterator[StepKind]:

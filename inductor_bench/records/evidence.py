@@ -77,6 +77,8 @@ class OtherSteps:
     pooled: int = 0  # the number of rare kinds that are summed up here; 0 for a kind by itself
     interrupted: bool = False  # whether other calls interrupted these steps
     error_s: float | None = None  # the standard error of ``time_s``; older records do not know it
+    # the places of the profiled steps of this kind among all profiled steps that count; older records do not know them
+    profiled_places: tuple[int, ...] = ()
 
 
 DIFFERENT_TIMES = 0.1
@@ -282,7 +284,8 @@ class ObservedSteps:
     # the kinds of further steps, between these: kinds that were not profiled. The kinds of the steps are known for the
     # window and the settled steps before the profile.
     other_steps: tuple[OtherSteps, ...] = ()
-    # the kinds of the steps of ``step_times_s``; empty if there are no steps of another kind
+    # the kinds of the steps of ``step_times_s``; empty if there are no steps of another kind. If there are
+    # ``other_steps``, steps between samples of the host are not counted.
     step_kinds: tuple[OtherSteps, ...] = ()
     window_s: float = 0.0  # the sum of ``step_times_s``
     # their median on the host's clock; shorter than on the device's if the host runs ahead and waits for nothing

@@ -279,8 +279,9 @@ class RankSteps:
     pid: int  # the id of the process
     device: str  # the type of its device
     step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
-    # the median of the steps in ``level``; their mean if they vary widely. If the steps are of several kinds, the mean
-    # of the medians of the kinds, each with the weight of its profiled steps; without a profile, the mean of all steps.
+    # the median of the steps in ``level``; their mean if they vary widely, or are of several kinds. If the profile does
+    # not tell the kinds apart, as in older records: the mean of the medians of the kinds, each with the weight of its
+    # profiled steps.
     step_time_s: float
     # the time in which the device works (overlaps count once), as a mean over the profiled steps; ``None`` without a
     # profile. If it is longer than ``step_time_s``, collectives are shortened, at most to nothing, until it fits. On a
@@ -306,15 +307,17 @@ class RankSteps:
     steps_before_profile: int = 0  # the number of timed steps before the profiled ones
     # the load of the machine in the timed window of these steps; ``None`` if it is unknown
     load: MachineLoad | None = None
+    # the weight of each profiled step in all means over the profiled steps, if the steps are of several kinds: the share of
+    # its kind among the timed steps, divided by its share among the profiled ones. Empty if all have the same weight.
+    step_weights: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Program:
     """The program's step. The times and the parts are from the process that sets the pace."""
 
-    # the median timed step in seconds, without the profiler; the mean if they vary widely. If they are of several
-    # kinds, the mean of the medians of the kinds, each with the weight of its profiled steps; without a profile, the
-    # mean of all steps.
+    # the median timed step in seconds, without the profiler; the mean if they vary widely, or are of several kinds.
+    # ``RankSteps`` says more.
     step_time_s: float
     step_times_s: tuple[float, ...]  # the timed steps, in order
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
@@ -348,7 +351,7 @@ class Program:
     # the kinds of steps that were not profiled, those that take most time first; ``step_times_s`` leaves them out
     other_steps: tuple[StepKind, ...] = ()
     # the kinds of the steps of ``step_times_s``, those that take most time first; empty if all steps are of one kind.
-    # Steps between samples of the host are in ``step_times_s``, but are not counted here.
+    # Steps between samples of the host are counted here only if each kind was profiled.
     step_kinds: tuple[StepKind, ...] = ()
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled

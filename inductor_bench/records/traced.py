@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from .code import CallSite, KernelDefinition
@@ -234,6 +237,9 @@ class StepWindow:
     thread: str  # the thread that crossed the boundaries
     marks: tuple[float, ...]  # the host's times of the boundaries
     bounds: tuple[float, ...]  # the device's: the work that step k launched lies before ``bounds[k + 1]``
+    # the weight of each step, with a mean of 1, so that each kind of steps counts as often as among the timed steps;
+    # empty if all steps count alike
+    weights: tuple[float, ...] = ()
 
     @property
     def step_count(self) -> int:
@@ -241,12 +247,26 @@ class StepWindow:
 
     @property
     def step_time_s(self) -> float:
-        """The mean time of a profiled step on the device's clock."""
-        return (self.bounds[-1] - self.bounds[0]) / self.step_count
+        """The mean time of a profiled step on the device's clock, with the weights of the steps."""
+        if not self.weights:
+            return (self.bounds[-1] - self.bounds[0]) / self.step_count
+        steps = zip(self.weights, pairwise(self.bounds), strict=True)
+        return math.fsum(weight * (end - start) for weight, (start, end) in steps) / self.step_count
 
     def contains_host_time(self, time_s: float) -> bool:
         """Whether the host's time ``time_s`` is within the window."""
         return self.marks[0] <= time_s < self.marks[-1]
+
+    def weigh(self, time_s: float) -> float:
+        """The weight of the step that contains the host's time ``time_s``; 0 outside of the window."""
+        if not self.contains_host_time(time_s):
+            return 0.0
+        return self.weights[bisect_right(self.marks, time_s) - 1] if self.weights else 1.0
+
+    def weigh_on_device(self, time_s: float) -> float:
+        """The weight of the step that contains the device's time ``time_s``, or of the step next to it."""
+        place = bisect_right(self.bounds, time_s) - 1
+        return self.weights[min(max(place, 0), self.step_count - 1)] if self.weights else 1.0
 
 
 class HostActivity(NamedTuple):

@@ -425,7 +425,20 @@ class ProgramWorks:
     activities: Mapping[int, tuple[Activity, ...]]  # the activities of each known graph within the window
     timeline: HostTimeline  # what the host did
     tops: Sequence[int]  # for each host operator the outermost eager operator around it, or -1
-    optimizer_calls: Mapping[str, int]  # the number of calls of each optimizer within the window
+    optimizer_calls: Mapping[str, Sequence[float]]  # the host's time of each call of each optimizer within the window
+
+    def weigh_activities(self) -> dict[int, float]:
+        """The weight of the step of each activity, by the activity's ``id``; empty if all steps count alike."""
+        if not self.window.weights:
+            return {}
+        launched = ((work.activity, work.launch_start_s) for work in self.works)  # on a CPU works have no activity
+        found = {id(one): self.window.weigh(at_s) for one, at_s in launched if one is not None}
+        for graph, own in self.activities.items():
+            inside = (call.start_s for call in self.calls if call.graph == graph)
+            starts = [start_s for start_s in inside if self.window.contains_host_time(start_s)]
+            new = (one for one in own if id(one) not in found)
+            found |= {id(one): self.window.weigh(starts[one.iteration]) for one in new}
+        return found
 
 
 def find_works(
@@ -475,7 +488,7 @@ def _find_works(
         activities=activities,
         timeline=HostTimeline(program, window.thread, units, calls, markers.boundary),
         tops=tops,
-        optimizer_calls=_count_optimizers(units, window),
+        optimizer_calls=_list_optimizer_calls(units, window),
     )
 
 
@@ -547,12 +560,12 @@ def _group_by_graph(works: Sequence[Work], window: StepWindow) -> dict[int, tupl
     return {graph: tuple(activities) for graph, activities in found.items()}
 
 
-def _count_optimizers(units: Owners, window: StepWindow) -> dict[str, int]:
-    counts: dict[str, int] = defaultdict(int)
+def _list_optimizer_calls(units: Owners, window: StepWindow) -> dict[str, list[float]]:
+    calls: dict[str, list[float]] = defaultdict(list)
     for name, one in units.optimizers:
         if window.contains_host_time(one.start_s) and one.name.startswith("Optimizer.step#"):
-            counts[name] += 1
-    return dict(counts)
+            calls[name].append(one.start_s)
+    return dict(calls)
 
 
 def find_kernel_spans(

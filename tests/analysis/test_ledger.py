@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def ledger_of(
     on_host: bool = False,
     line_of: str = "",
     host: HostShares | None = None,
+    weights: tuple[float, ...] = (),
 ) -> Ledger:
     """The ledger of a built trace; operators named ``line_of`` are called on line 5."""
     program = read_program_trace(built.write(folder / "trace.json"), MARKERS)
@@ -36,7 +38,7 @@ def ledger_of(
     ops = enumerate(program.trace.host_ops)
     steps = Steps(
         step_time_s=step_us / 1e6,
-        window=found.window,
+        window=replace(found.window, weights=weights),
         works=found.works,
         calls=found.calls,
         timeline=found.timeline,
@@ -98,6 +100,23 @@ def test_a_step_of_the_device_ends_with_the_work_that_was_launched_in_it(tmp_pat
     assert times(ledger) == {("eager", "kernel"): 80, ("idle", "between kernels"): 20}
     assert ledger.busy_time_s == pytest.approx(80e-6)
     assert ledger.profiled_step_time_s == pytest.approx(100e-6)
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_each_step_counts_with_its_weight(tmp_path: Path, on_host: bool) -> None:
+    """Of two kinds of steps, each profiled once, the second one makes three of four timed steps."""
+    built, first = stepped(2 if on_host else 3), 0 if on_host else 100  # on a device the first step does not count
+    for name, at, took in (("short", first + 10, 20), ("long", first + 110, 30), ("long", first + 150, 30)):
+        built.graph(0, at - 5, 2)
+        op = built.op(f"aten::{name}", at, took)
+        if not on_host:
+            built.launch(name, at + 1, at + 4, took, external=op)
+    ledger = ledger_of(built, tmp_path, on_host=on_host, weights=(0.5, 1.5))
+    assert ledger.profiled_step_time_s == pytest.approx(100e-6)
+    found = times(ledger)
+    assert (found["eager", "aten::short"], found["eager", "aten::long"]) == (5, 45)
+    counts = [part_of(ledger, name).calls for name in ("aten::short", "aten::long", "forward")]
+    assert counts == [0.25, 1.5, 1.75]
 
 
 def test_compute_hides_collectives_and_these_hide_copies(tmp_path: Path) -> None:

@@ -422,13 +422,15 @@ def test_steps_of_a_few_kinds_are_told_apart() -> None:
     run = with_program(run, step_times_s=times, step_kinds=kinds_of_steps)
     assert the(run, "unsteady-steps").text == (
         "the timed steps are of 3 kinds: 12 of 4.00 ms (Block.forward and Block.backward (tokens[1] = 8)), 8 of 6.00 "
-        "ms (Block.forward (tokens[1] = 8)) and 5 of 5.00 ms (no graph); the figures are their means"
+        "ms (Block.forward (tokens[1] = 8)) and 5 of 5.00 ms (no graph); the figures are means over this mix"
     )
     assert run.program is not None
-    assert " a step (optimizer steps; 20 timed of 3 kinds)" in describe_step(run.program)
+    assert " a step on average (optimizer steps; 20 timed, of 3 kinds)" in describe_step(run.program)
     profiled = with_program(run, step_kinds=tuple(replace(kind, profiled=2) for kind in kinds_of_steps))
     assert profiled.program is not None
-    assert "20 timed of 3 kinds, each weighted by its profiled steps)" in describe_step(profiled.program)
+    assert " a step (optimizer steps; 20 timed, of 3 kinds, each weighted by its profiled steps)" in describe_step(
+        profiled.program
+    )
     assert the(profiled, "unsteady-steps").text.endswith(
         "; the figures are means over the profiled steps; the mean of all timed steps is 4.80 ms"
     )

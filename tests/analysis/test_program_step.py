@@ -263,8 +263,10 @@ def test_the_step_of_several_kinds_is_their_mean_as_the_profile_averages_them(tm
     assert (one.sizes, len(one.labels), len(both.labels)) == ((8,), 1, 2), "the most frequent first, without shares"
 
 
-def test_kinds_of_steps_have_the_weight_of_their_profiled_steps_whatever_their_order_and_number(tmp_path: Path) -> None:
-    """The parts are means over the profiled steps, and requests of one size may follow each other for a while."""
+def test_kinds_of_steps_have_the_weight_of_their_timed_steps_or_if_these_are_unknown_of_their_profiled_ones(
+    tmp_path: Path,
+) -> None:
+    """Whatever their order and number: requests of one size may follow each other for a while."""
     times = (*[10e-3] * 12, *[20e-3] * 16, *[40e-3] * 12)
     kinds = tuple(
         OtherSteps((0,), count, time_s, 40, sizes=(size,), p90_s=time_s, profiled=profiled)
@@ -275,6 +277,17 @@ def test_kinds_of_steps_have_the_weight_of_their_profiled_steps_whatever_their_o
     program = described(tmp_path / "profiled", seen).program
     assert program.level == (0, 40) and program.step_time_s == pytest.approx(22.5e-3)
     assert math.fsum(part.time_s for part in program.parts) == pytest.approx(22.5e-3)
+    places = [(0,), (1,), (2,)]
+    known = tuple(replace(kind, profiled_places=own) for kind, own in zip(kinds, places, strict=True))
+    weighed = described(tmp_path / "weighed", replace(seen, step_kinds=known))
+    program, (rank,), kernels = weighed.program, weighed.program.ranks, weighed.leading.kernels
+    assert rank.step_weights == pytest.approx((0.9, 1.2, 0.9), rel=1e-5) and math.fsum(rank.step_weights) == 3
+    assert program.step_time_s == statistics.fmean(times) == pytest.approx(23e-3)
+    assert math.fsum(part.time_s for part in program.parts) == pytest.approx(23e-3)
+    assert part_of(program, "forward").calls == 4, "a call in each step is one call a step"
+    assert {use.calls % 4 for use in kernels.values()} == {0}
+    cut = replace(known[0], profiled_places=(3,)), *known[1:]
+    assert not described(tmp_path / "cut", replace(seen, step_kinds=cut)).program.ranks[0].step_weights
     more = replace(seen, step_kinds=(*kinds[:2], replace(kinds[2], profiled=5)))
     assert described(tmp_path / "more", more).program.step_time_s == pytest.approx(31.25e-3)
     without = replace(seen, trace="", profiled_steps=0, step_kinds=tuple(replace(one, profiled=0) for one in kinds))

@@ -102,6 +102,14 @@ def test_each_kind_has_its_share_of_the_time_its_median_and_its_90th_percentile(
     (other,) = found.others
     assert (other.graphs, other.sizes, other.profiled) == ((1,), (), 0)
     assert [one.share for one in (long, short, other)] == pytest.approx([0.8, 0.132, 0.068])
+    assert [one.profiled_places for one in (long, short, other)] == [(2,), (0, 1), ()]
+
+
+def test_steps_between_samples_count_if_each_kind_was_profiled() -> None:
+    kinds, whole = made([moment(1), moment(2)]), [(1, 0, 0.01), (2, 0, 0.02)] * 6
+    more = steps(*[(1, 0, 0.01)] * 30, *[(2, 0, 0.02)] * 10)
+    assert {one.count for one in kinds.divide(steps(*whole), more).kinds} == {36, 16}
+    assert {one.count for one in kinds.divide(steps(*whole, (4, 0, 0.5)), more).kinds} == {6}
 
 
 def test_steps_that_each_have_another_size_are_of_one_kind() -> None:

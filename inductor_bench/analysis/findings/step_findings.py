@@ -135,6 +135,8 @@ def find_unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
         figures = (
             f"the figures are means over the profiled steps; the mean of all timed steps is {units.seconds(whole_s)}"
         )
+    elif kinds:
+        figures = "the figures are means over this mix"
     if len(steady) < len(times):
         text = _describe_level(program)
     elif kinds:

@@ -32,20 +32,24 @@ MOST_STRETCHES = 4
 def describe_step(program: Program) -> str:
     """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
 
+    Of several kinds of steps it says ``12.4 ms a step on average (optimizer steps; 20 timed, of 2 kinds)``.
+
     Steps that ran other calls are named if they take a large share of the time, as the rollouts of a training do.
     If the figure comes only from the timed steps that took as long as the profiled steps, it says ``17 of 243 timed,
     the others took 14.1 ms``.
     """
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
-    kinds = ""
+    kinds, mean = "", ""
     if found := find_differing_kinds(program):
-        kinds = f" of {len(found)} kinds{', each weighted by its profiled steps' * is_as_profiled(program)}"
+        is_old = is_as_profiled(program)
+        kinds = f", of {len(found)} kinds{', each weighted by its profiled steps' * is_old}"
+        mean = "" if is_old else " on average"
     (begin, end), times = program.level, program.step_times_s
     others = (*times[:begin], *times[end:]) if begin < end else ()
     some, rest = f"{end - begin} of ", f", the others took {units.seconds(statistics.median(others))}" if others else ""
     timed = f"{some if others else ''}{len(times)} timed{kinds}{rest}"
     notes = "; ".join([source, timed, *_describe_other_steps(program), *_describe_eager_steps(program)])
-    said = f"{units.seconds(program.step_time_s)} a step ({notes})"
+    said = f"{units.seconds(program.step_time_s)} a step{mean} ({notes})"
     return f"{said} = {describe_loop(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
 
 
@@ -101,8 +105,11 @@ def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
 
 
 def is_as_profiled(program: Program) -> bool:
-    """Whether the step's time is that of several kinds of steps, each with the weight of its profiled steps."""
-    return bool(program.parts) and compute_time_as_profiled(find_differing_kinds(program)) is not None
+    """Whether each of several kinds of steps has the weight of its profiled steps, because it is not known which of
+    these were of which kind."""
+    if not program.parts or any(rank.step_weights for rank in program.ranks):
+        return False
+    return compute_time_as_profiled(find_differing_kinds(program)) is not None
 
 
 LEAST_OTHERS = 0.05

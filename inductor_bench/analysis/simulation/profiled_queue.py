@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -152,14 +153,15 @@ class _Builder:
             for number, call in enumerate(self.calls)
             if self.window.contains_host_time(call.start_s)
         }
-        queue = StepQueue(tuple(actions), tuple(self._queued()), self._hiccups())
+        queue = StepQueue(tuple(actions), tuple(self._queued()), self.window.weights or self._leave_hiccups_out())
         return ProfiledQueue(queue, tuple(self.works), calls)
 
-    def _hiccups(self) -> frozenset[int]:
-        """Finds the few steps that took much longer than the others, such as when the profiler empties its buffers."""
+    def _leave_hiccups_out(self) -> tuple[float, ...]:
+        """Weighs the few steps that took much longer than the others with 0, such as when the profiler empties its
+        buffers."""
         times = [end - start for start, end in pairwise(self.window.bounds)]
-        longer = [number for number, time_s in enumerate(times) if time_s > HICCUP * median(times)]
-        return frozenset(longer) if len(longer) <= FEW * len(times) else frozenset()
+        longer = [time_s > HICCUP * median(times) for time_s in times]
+        return tuple(map(float, map(operator.not_, longer))) if 0 < sum(longer) <= FEW * len(times) else ()
 
     # The host.
 

@@ -6,6 +6,7 @@ A question is a change of the queue's inputs. The answer is the difference of tw
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -99,7 +100,7 @@ class StepQueue:
 
     actions: tuple[HostAction, ...]
     works: tuple[QueuedWork, ...]  # in the order of their launches
-    left_out: frozenset[int] = frozenset()  # the numbers of steps that do not count
+    weights: tuple[float, ...] = ()  # of each step in the mean; 0 if it does not count; empty if all have the same
 
     @property
     def steps(self) -> int:
@@ -179,10 +180,14 @@ class SimulatedSteps(NamedTuple):
     """The seconds of each step that counts, once their times stay the same."""
 
     steps_s: tuple[float, ...]
+    weights: tuple[float, ...] = ()  # of each of them; empty if all have the same
 
     @property
     def mean_s(self) -> float:
-        return math.fsum(self.steps_s) / len(self.steps_s)
+        """The mean step, with the weights."""
+        if not self.weights:
+            return math.fsum(self.steps_s) / len(self.steps_s)
+        return math.fsum(map(operator.mul, self.weights, self.steps_s)) / math.fsum(self.weights)
 
 
 def simulate(queue: StepQueue, host: HostModel = AS_PROFILED) -> SimulatedSteps:
@@ -208,7 +213,7 @@ class CompiledQueue:
     rows: tuple[_Row, ...]
     durations: tuple[float, ...]  # of each work
     lanes: int
-    left_out: frozenset[int] = frozenset()
+    weights: tuple[float, ...] = ()  # of each step in the mean, as in the queue
 
     def run(self, factors: Mapping[int, float] = {}) -> SimulatedSteps:
         """The steps' times if the durations of some works, by their numbers, are multiplied by factors."""
@@ -224,8 +229,11 @@ class CompiledQueue:
             if abs(time_s - last) <= STEADY * time_s:
                 break
             last = time_s
-        steps = enumerate(end - start for start, end in pairwise(bounds))
-        return SimulatedSteps(tuple(time_s for number, time_s in steps if number not in self.left_out))
+        steps = [end - start for start, end in pairwise(bounds)]
+        if not self.weights:
+            return SimulatedSteps(tuple(steps))
+        counted = [(time_s, weight) for time_s, weight in zip(steps, self.weights, strict=True) if weight]
+        return SimulatedSteps(*map(tuple, zip(*counted, strict=True)))
 
 
 @dataclass
@@ -242,7 +250,7 @@ def compile_queue(queue: StepQueue, host: HostModel = AS_PROFILED) -> CompiledQu
         tuple(queue.rows.of(host)),
         tuple(work.duration_s for work in queue.works),
         1 + max((work.lane for work in queue.works), default=0),
-        queue.left_out,
+        queue.weights,
     )
 
 

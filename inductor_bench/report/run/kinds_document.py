@@ -9,6 +9,7 @@ from ...analysis.findings.finding import join_words, repeat_command
 from ...analysis.findings.step_phrases import (
     count_steps_to_profile,
     find_unprofiled_kinds,
+    is_as_profiled,
     list_shown_kinds,
     name_kinds,
 )
@@ -35,7 +36,10 @@ def make_kinds_section(run: Run) -> Section:
     last = _make_row(f"and {sum(kind.pooled or 1 for kind in rest)} more", rest, program) if rest else None
     table = Table(columns, rows, most=MOST_ROWS if rest else 0, cut_on=ShownIn.SCREEN, rest=last)
     note = f"by their graphs and sizes, of {kinds[0].among} steps"
-    after = "; what follows describes the profiled ones" if program.parts else ""
+    if sum(kind.count for kind in kinds) < len(program.step_times_s):
+        note += " (those between samples of the host do not count here)"
+    mix = "the profiled ones" if is_as_profiled(program) or find_unprofiled_kinds(program) else "this mix of them"
+    after = f"; what follows describes {mix}" if program.parts else ""
     return Section("Kinds of steps", (table, *_note_unprofiled(run, program)), short="Kinds", note=note + after)
 
 

@@ -106,7 +106,7 @@ class StepKinds:
         self._sizes, self._each_call = sizes, False
         self._seen: Counter[Kind] = Counter()
         self._known: set[int] = set()
-        self._profiled: Counter[Kind] = Counter()
+        self._profiled: list[Kind] = []  # of each profiled step that the analysis will use, in order
 
     def forget(self) -> None:
         """Forgets all steps, because other events are the boundaries from now on."""
@@ -150,7 +150,7 @@ class StepKinds:
             counts: whether the analysis will use it.
         """
         if counts:
-            self._profiled[moment.graphs, moment.sizes] += 1
+            self._profiled.append((moment.graphs, moment.sizes))
         is_other = len(self._known) == 1 and moment.graphs not in self._known
         return is_other and (moment.graphs, moment.sizes) not in self.find_repeated()
 
@@ -165,7 +165,7 @@ class StepKinds:
         repeated = self.find_repeated()
         if not steps or len(repeated) < 2:
             return False
-        are_missing = not repeated <= self._profiled.keys()
+        are_missing = not repeated <= set(self._profiled)
         if are_missing and steps < SEVERAL_KINDS_STEPS:
             return True
         return time_s < PROFILED_KINDS_S and steps < (PROFILED_KINDS_STEPS if are_missing else SEVERAL_KINDS_STEPS)
@@ -173,7 +173,8 @@ class StepKinds:
     def is_profiled(self, moment: Moment) -> bool:
         """Whether steps like the one before a boundary were profiled."""
         sizes = moment.sizes
-        return any(graphs == moment.graphs and (one == sizes or not self.has_sizes) for graphs, one in self._profiled)
+        kinds = set(self._profiled)
+        return any(graphs == moment.graphs and (one == sizes or not self.has_sizes) for graphs, one in kinds)
 
     def divide(self, whole: Sequence[ClockedStep], more: Sequence[ClockedStep]) -> KindsOfSteps:
         """Sums up steps by their kinds.
@@ -183,22 +184,23 @@ class StepKinds:
             more: further steps, of profiled kinds only.
         """
         self.has_sizes = bool(self._profiled) and _differ_by_size(whole)
-        profiled = self._profiled
+        profiled: dict[Kind, list[int]] = {}
+        for place, (graphs, sizes) in enumerate(self._profiled):
+            profiled.setdefault((graphs, sizes if self.has_sizes else 0), []).append(place)
         if not self.has_sizes:
-            profiled = Counter()
-            for (graphs, _), count in self._profiled.items():
-                profiled[graphs, 0] += count
             whole, more = ([replace(step, sizes=0) for step in some] for some in (whole, more))
         steps = [*whole, *more]
         kinds = {(*kind, False) for kind in profiled}
         if steps and not any(step.kind in kinds for step in steps):
             kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}
+        others = [step for step in whole if step.kind not in kinds]
+        counted = whole if others else steps  # the further steps are no fair share of all kinds
         several = len({step.kind for step in whole}) > 1
-        summed = _Sum(sum(step.time_s for step in whole), len(whole), profiled, self._sizes.list_sizes())
+        summed = _Sum(sum(step.time_s for step in counted), len(counted), profiled, self._sizes.list_sizes())
         return KindsOfSteps(
             tuple(step for step in steps if step.kind in kinds),
-            summed.list_kinds([step for step in whole if step.kind not in kinds]),
-            summed.list_kinds([step for step in whole if step.kind in kinds]) if several else (),
+            summed.list_kinds(others),
+            summed.list_kinds([step for step in counted if step.kind in kinds]) if several else (),
         )
 
 
@@ -224,11 +226,11 @@ def _group(steps: Sequence[ClockedStep]) -> dict[tuple[int, int, bool], list[flo
 
 @dataclass(frozen=True)
 class _Sum:
-    """Sums up some of the steps: the time and number of all, the profiled ones of each kind, and what sizes are."""
+    """Sums up some of the steps: the time and number of all, the places of each kind's profiled ones, and sizes."""
 
     whole_s: float
     among: int
-    profiled: Mapping[Kind, int]
+    profiled: Mapping[Kind, Sequence[int]]
     sizes: Mapping[int, tuple[int, ...]]
 
     def list_kinds(self, steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
@@ -243,6 +245,7 @@ class _Sum:
     def _sum_up(self, kinds: Sequence[tuple[int, int, bool]], times: Sequence[float]) -> OtherSteps:
         (graphs, sizes, _), pooled = kinds[0], len(kinds) > 1
         alike = all(kind[0] == graphs for kind in kinds)
+        places = [place for *kind, is_odd in kinds if not is_odd for place in self.profiled.get((kind[0], kind[1]), ())]
         return OtherSteps(
             tuple(list_graphs(graphs)) if alike else (),
             len(times),
@@ -251,10 +254,11 @@ class _Sum:
             sizes=() if pooled else self.sizes.get(sizes, ()),
             p90_s=find_p90(times),
             share=sum(times) / self.whole_s if self.whole_s else None,
-            profiled=sum(self.profiled.get((graphs, sizes), 0) for graphs, sizes, is_odd in kinds if not is_odd),
+            profiled=len(places),
             pooled=len(kinds) if pooled else 0,
             interrupted=all(is_odd for *_, is_odd in kinds),
             error_s=compute_median_error(times),
+            profiled_places=tuple(sorted(places)),
         )
 
 
