@@ -182,6 +182,13 @@ def sum_idle_by_label(run: Run) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda item: -item[1]))
 
 
+def find_longest_profile(program: Program) -> tuple[float, float]:
+    """The seconds of a profiled and of a timed step, of the process in which the profiled one is longest in comparison;
+    twice 0 without a profile."""
+    pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
+    return max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0.0, 0.0))
+
+
 def has_idle_kinds(run: Run) -> bool:
     """Whether it is known how unprofiled steps divide their idle time: by samples, or by a profile that slowed little.
 
@@ -191,8 +198,8 @@ def has_idle_kinds(run: Run) -> bool:
     if program is None:
         return False
     sampled = program.host is not None and bool(program.host.stretches)
-    ratios = [(one.profiled_step_time_s or 0.0) / one.step_time_s for one in program.ranks if one.step_time_s]
-    return sampled or max(ratios, default=1.0) <= SLOWED
+    profiled_s, timed_s = find_longest_profile(program)
+    return sampled or profiled_s <= SLOWED * timed_s
 
 
 def compute_idle_share(run: Run) -> float:

@@ -112,6 +112,12 @@ def test_the_first_line_of_other_programs() -> None:
         "9.50 ms a step (optimizer steps; 20 timed): forward 64%, SGD 13%, eager operators 3%, idle 20% "
         "(1.90 ms; Python)"
     )
+    assert step_runs.cpu().program is not None
+    (rank,) = step_runs.cpu().program.ranks
+    for times, said in ((2.9, False), (77, True)):
+        slowed = with_program(step_runs.cpu(), ranks=(replace(rank, profiled_step_time_s=times * rank.step_time_s),))
+        words = ". The profiled steps took 731 ms, 77 times as long as the timed ones (9.50 ms): all parts are scaled "
+        assert (words in lead(slowed)) is said
     marked = with_program(step_runs.decode(), step_source=MARKS)
     assert "(marked by the program; 20 timed)" in lead(marked)
     many = with_parts([Part(GRAPH, f"graph{i}", 1, 1.52e-3, 0) for i in range(6)])

@@ -15,6 +15,7 @@ from ..step_costs import (
     compute_idle_share,
     compute_weight_s,
     compute_whole_time_s,
+    find_longest_profile,
     find_module_time_s,
     find_step,
     host_sets_pace,
@@ -49,6 +50,9 @@ LEAST = 0.005
 MOST_PARTS = 4
 """Largest number of working parts that the first line names."""
 
+MUCH_LONGER_PROFILE = 3.0
+"""If the profiled steps on a CPU take at least this many times as long as the timed ones, the first line says so."""
+
 LEAST_GAIN = 0.01
 """Smallest possible saving that the first line reports, as a share of the step, or of the graphs' time without one."""
 
@@ -64,9 +68,8 @@ def write_step_headline(run: Run) -> Finding | None:
         f"idle {describe_idle_time(run)}" if compute_idle_share(run) >= LEAST else "",
     )
     if runs_on_host(run):
-        return Finding(
-            "step", ". ".join(filter(None, [f"{lead}: {_join_words(work, idle)}", _describe_program_savings(run)]))
-        )
+        rest = _doubt_parts(program) or _describe_program_savings(run)
+        return Finding("step", ". ".join(filter(None, [f"{lead}: {_join_words(work, idle)}", rest])))
     if program.others is not None:
         busy_words = f"this program keeps it busy {units.whole_percent(busy)} of the time"
         text = f"{lead}: another program uses the same GPU; {busy_words}: "
@@ -83,6 +86,18 @@ def write_step_headline(run: Run) -> Finding | None:
     bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_join_words(work, idle)}"
     savings = _list_simulated_savings(run) if program.predictions else _describe_program_savings(run)
     return Finding("step", ". ".join(filter(None, [bound, savings])))
+
+
+def _doubt_parts(program: Program) -> str:
+    """Says that the profiled steps of a CPU took much longer than the timed ones; empty if they did not."""
+    profiled_s, timed_s = find_longest_profile(program)
+    if not timed_s or profiled_s < MUCH_LONGER_PROFILE * timed_s:
+        return ""
+    times = f"{profiled_s / timed_s:.0f} times as long as the timed ones ({units.seconds(timed_s)})"
+    return (
+        f"The profiled steps took {units.seconds(profiled_s)}, {times}: all parts are scaled down, and their shares "
+        "may be wrong"
+    )
 
 
 def _write_lead(run: Run, program: Program) -> str:
