@@ -440,7 +440,10 @@ def name_idle_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part
             found.append(part)
             continue
         times = ((one, part.time_s * one.time_s / seen_s) for one in alike)
-        found += [replace(part, time_s=time_s, source=one.source, function=one.function) for one, time_s in times]
+        found += [
+            replace(part, time_s=time_s, source=one.source, function=one.function, samples=one.samples)
+            for one, time_s in times
+        ]
     return found
 
 

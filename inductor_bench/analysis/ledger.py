@@ -407,13 +407,15 @@ def _list_sampled_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) ->
 def _make_host_parts(host: Sequence[HostStretch], steps: Steps, idle_s: float) -> list[Part]:
     """The parts of sampled idle time: one for each label, function and line, and for each label one of the others."""
     parts: list[Part] = []
-    rest: dict[str, float] = defaultdict(float)
+    rest: dict[str, Part] = {}
     for one in host:
+        part = Part(IDLE, one.label, 0.0, one.time_s, 0.0, samples=one.samples)
         if one.time_s < SMALL_IDLE * steps.step_time_s:
-            rest[one.label] += one.time_s
+            other = rest.get(one.label, replace(part, time_s=0.0, samples=0))
+            rest[one.label] = replace(part, time_s=part.time_s + other.time_s, samples=part.samples + other.samples)
         else:
-            parts.append(Part(IDLE, one.label, 0.0, one.time_s, 0.0, source=one.source, function=one.function))
-    parts += [Part(IDLE, label, 0.0, time_s, 0.0) for label, time_s in rest.items()]
+            parts.append(replace(part, source=one.source, function=one.function))
+    parts += rest.values()
     queued_s = idle_s - math.fsum(part.time_s for part in parts)
     if queued_s > ROUNDING * steps.step_time_s:
         return [*parts, Part(IDLE, QUEUED, 0.0, queued_s, 0.0)]

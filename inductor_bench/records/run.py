@@ -145,6 +145,7 @@ class Part:
     # versions
     summed: tuple[SummedOperator, ...] = ()
     function: str = ""  # for sampled idle time: the function or the graph that the host ran; else empty
+    samples: int = 0  # for sampled idle time: the number of samples that show it; 0 in older records
 
     @property
     def hidden_s(self) -> float:
@@ -307,8 +308,8 @@ class RankSteps:
     steps_before_profile: int = 0  # the number of timed steps before the profiled ones
     # the load of the machine in the timed window of these steps; ``None`` if it is unknown
     load: MachineLoad | None = None
-    # the weight of each profiled step in all means over the profiled steps, if the steps are of several kinds: the share of
-    # its kind among the timed steps, divided by its share among the profiled ones. Empty if all have the same weight.
+    # the weight of each profiled step in all means over them, if the steps are of several kinds: the share of its
+    # kind among the timed steps, divided by its share among the profiled ones. Empty if all have the same weight.
     step_weights: tuple[float, ...] = ()
 
 

@@ -428,6 +428,7 @@ def test_samples_divide_the_idle_time_of_the_unprofiled_step(tmp_path: Path) -> 
         (SLEEPING, "time.sleep", 2),
         (PYTHON, "", None),
     ]
+    assert [part.samples for part in idle] == [300, 190, 5]
     scale = (50 - 1) / 49.5  # a launch before each first kernel is 1 microsecond of the profile
     assert [part.time_s * 1e6 / scale for part in idle] == pytest.approx([30, 19, 0.5], rel=0.15)
     assert math.fsum(one.time_s for one in ledger.host) == pytest.approx(math.fsum(part.time_s for part in idle))

@@ -38,6 +38,7 @@ from inductor_bench.records.run import (
     Capture,
     ClockReading,
     HostStretch,
+    HostWork,
     Part,
     Prediction,
     Program,
@@ -719,6 +720,23 @@ def test_compilation_pays_off_after_some_steps_or_never() -> None:
     )
     known = the(with_program(run, eager_step_time_s=0.054), "against-eager").text
     assert known.endswith("(30.0 ms, eager 54.0 ms)"), "how long compilation took is unknown"
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (4, ""),
+        (5, "no operator runs for 2.00 ms (20.0%; 5 of 17 samples: 0.903 ms to 3.61 ms) of a step while the host "),
+        (17, "no operator runs for 2.00 ms (20.0%; 17 of 17 samples: 1.63 ms to 2.00 ms) of a step while the host "),
+        (0, "no operator runs for 2.00 ms (20.0%) of a step while the host "),  # of an older record
+    ],
+)
+def test_a_finding_from_samples_says_how_certain_they_are_and_few_make_none(samples: int, said: str) -> None:
+    source, host = SourceLine("serve.py", 77, "handle", ""), HostWork((), 17, 200, 700, 0.0, 0.0, 0.0, 0)
+    part = Part(IDLE, PYTHON, 0, 2e-3, 0, source=source, function="handle", samples=samples)
+    run = with_program(step_runs.cpu(), parts=(Part(GRAPH, "g", 1, 8e-3, 0), part), step_time_s=10e-3, host=host)
+    found = [one.text for one in list_findings(run) if one.kind == "host-python"]
+    assert [text.startswith(said) for text in found] == [True] * bool(said), found
 
 
 WAIT = HostStretch(SYNCHRONISING, "", 2e-3, 0, SourceLine("/home/user/project/train.py", 41, "train", "print(loss)"))

@@ -27,7 +27,7 @@ from .finding import (
     shorten_paths,
 )
 from .program_findings import MANY_CALLS, WRAPPERS, find_small_graphs, find_unused_cuda_graphs, list_idle_parts
-from .step_phrases import describe_part_place, format_share
+from .step_phrases import describe_part_place, format_sampled_share, format_share, has_few_samples
 
 # Says failed guards in plain words.
 #
@@ -263,7 +263,8 @@ def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     time_s = times.get(GUARDS, 0.0)
     if runs_on_host(run) or time_s < GUARDS_SHARE * evidence.whole.time_s or any(find_small_graphs(evidence)):
         return
-    if not has_idle_kinds(run) and 2 * time_s < sum(times.values()):
+    parts = list_idle_parts(run, GUARDS)
+    if has_few_samples(parts) or (not has_idle_kinds(run) and 2 * time_s < sum(times.values())):
         return
     spared = any(one.level == ADVICE for one in find_unused_cuda_graphs(evidence)) or _list_refusals(run)
     if times.get(LAUNCHING, 0.0) > time_s and spared:
@@ -275,11 +276,11 @@ def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     calls = sum(part.calls for part in list_parts(run, GRAPH) if part.graph not in backward)
     each = f" of {plural(round(calls), 'call')} of {join_words(list(checked.values()), 2)}" if calls >= 1 else ""
     text = (
-        f"the device is idle for {evidence.whole.format(time_s)} of a step while the host checks the guards{each}"
+        f"the device is idle for {format_sampled_share(run, parts)} of a step while the host checks the guards{each}"
         f"{many}: options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}} of torch.compile "
         "leaves out the guards on modules, which is safe if the program does not change its modules"
     )
-    assumed = RemovedWork(idle=list_idle_parts(run, GUARDS))
+    assumed = RemovedWork(idle=parts)
     yield Finding("slow-guards", text, tuple(checked), gain_s=time_s, assumed=assumed)
 
 

@@ -37,6 +37,7 @@ from ..step_costs import (
     compute_exposed_s,
     compute_work_s,
     find_idle_s,
+    find_longest_profile,
     find_pace_setter,
     find_step,
     has_idle_kinds,
@@ -44,7 +45,6 @@ from ..step_costs import (
     is_far_off,
     list_parts,
     runs_on_host,
-    sum_idle_by_label,
 )
 from .doubts import MEASURE_AGAIN, are_delayed, describe_load, find_busiest, find_disturbed_step, find_step_load
 from .finding import (
@@ -68,7 +68,9 @@ from .program_findings import list_idle_parts
 from .step_phrases import (
     find_differing_kinds,
     find_long_other_steps,
+    format_sampled_share,
     format_share,
+    has_few_samples,
     is_as_profiled,
     name_kinds,
     name_line,
@@ -227,9 +229,8 @@ def _compute_drift(times: Sequence[float]) -> float:
 
 def _find_longer_profile(program: Program) -> Iterator[Finding]:
     """Reports that the profiler slowed a device that is the host, which makes the parts less certain."""
-    pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
-    profiled_s, timed_s = max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0, 1))
-    if profiled_s >= LONGER_PROFILE * timed_s:
+    profiled_s, timed_s = find_longest_profile(program)
+    if profiled_s >= LONGER_PROFILE * timed_s > 0:
         text = (
             f"profiled steps took {units.seconds(profiled_s)}, {units.whole_percent(profiled_s / timed_s - 1)} longer "
             "than the timed steps: all parts are scaled down by one factor, and parts with many short operators may be "
@@ -450,14 +451,18 @@ def describe_spots(run: Run, labels: Sequence[str]) -> str:
 
 def _time_of(evidence: RunEvidence, *labels: str) -> float:
     """Returns the step's seconds with these labels; 0 if they are too few to report, or too few for their evidence."""
-    times = sum_idle_by_label(evidence.run)
-    time_s = sum(times.get(label, 0.0) for label in labels)
+    parts = list_idle_parts(evidence.run, *labels)
+    time_s = sum(part.time_s for part in parts)
     least = LEAST_SHARE if has_idle_kinds(evidence.run) else UNSURE_SHARE
-    return time_s if time_s >= least * evidence.whole.time_s else 0.0
+    return time_s if time_s >= least * evidence.whole.time_s and not has_few_samples(parts) else 0.0
 
 
-def _name_waiting_device(run: Run) -> str:
-    return "the program waits" if runs_on_host(run) else "the device is idle"
+def _format_idle(run: Run, label: str) -> str:
+    return format_sampled_share(run, list_idle_parts(run, label))
+
+
+def _describe_idleness(run: Run) -> str:
+    return "no operator runs" if runs_on_host(run) else "the device is idle"
 
 
 def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
@@ -484,7 +489,7 @@ def find_data_loading(evidence: RunEvidence) -> Iterator[Finding]:
             f"uses all of them ({plural(threads, 'thread')})"
         )
     text = (
-        f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while data "
+        f"{_describe_idleness(run)} for {_format_idle(run, DATA_LOADING)} of a step while data "
         f"is loaded{describe_spots(run, (DATA_LOADING,))}"
     )
     names = [name for name in ("num_workers", "prefetch_factor") if name in advice]
@@ -505,8 +510,8 @@ def find_cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
     time_s = _time_of(evidence, CPU_OPERATORS)
     if time_s and not runs_on_host(run):
         text = (
-            f"the device is idle for {format_share(run, time_s)} of a step while the host computes operators on the CPU"
-            f"{describe_spots(run, (CPU_OPERATORS,))}: compute them on the device, or in another thread"
+            f"the device is idle for {_format_idle(run, CPU_OPERATORS)} of a step while the host computes operators on "
+            f"the CPU{describe_spots(run, (CPU_OPERATORS,))}: compute them on the device, or in another thread"
         )
         assumed = RemovedWork(idle=list_idle_parts(run, CPU_OPERATORS))
         yield Finding("cpu-operators", text, gain_s=time_s, assumed=assumed)
@@ -518,7 +523,7 @@ def find_host_waits(evidence: RunEvidence) -> Iterator[Finding]:
     for label in WAITS:
         time_s = _time_of(evidence, label)
         if time_s:
-            text = f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the host is {label}"
+            text = f"{_describe_idleness(run)} for {_format_idle(run, label)} of a step while the host is {label}"
             text += f"{describe_spots(run, (label,))}: let another thread or process do this"
             assumed = RemovedWork(idle=list_idle_parts(run, label))
             yield Finding("host-waits", text, gain_s=time_s, assumed=assumed, about=label)
@@ -530,7 +535,7 @@ def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
     time_s = _time_of(evidence, COLLECTING)
     if time_s:
         text = (
-            f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while Python collects garbage"
+            f"{_describe_idleness(run)} for {format_share(run, time_s)} of a step while Python collects garbage"
             f"{describe_spots(run, (COLLECTING,))}: call gc.freeze() after the start, or "
             "gc.disable(), and gc.collect() when it costs no time"
         )
@@ -541,8 +546,8 @@ def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
 def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports functions of the program that the host runs while the device waits, one finding for each function.
 
-    It holds if samples name the function. Calls that are not operators, such as NumPy functions, count for the function
-    that makes them.
+    It holds if at least :data:`FEWEST_SAMPLES` samples name the function. Calls that are not operators, such as NumPy
+    functions, count for the function that makes them.
     """
     run = evidence.run
     groups: dict[tuple[str, str], list[Part]] = {}
@@ -551,10 +556,10 @@ def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
             groups.setdefault((part.source.file, part.source.function), []).append(part)
     for place, parts in groups.items():
         time_s = sum(part.time_s for part in parts)
-        if time_s < PYTHON_SHARE * evidence.whole.time_s:
+        if time_s < PYTHON_SHARE * evidence.whole.time_s or has_few_samples(parts):
             continue
         text = (
-            f"{_name_waiting_device(run)} for {format_share(run, time_s)} of a step while the "
+            f"{_describe_idleness(run)} for {format_sampled_share(run, parts)} of a step while the "
             f"host runs {_describe_places(parts)}"
         )
         text += ": shorten this function, call it less often, or run it in another thread"

@@ -112,7 +112,7 @@ def _needs_cores(facts: StepFacts) -> str:
 
 
 def _needs_loader(facts: StepFacts) -> str:
-    return "" if facts.loading is None or facts.loading > 0 else "the device never waits for data"
+    return "" if facts.loading is None or facts.loading > 0 else "no time of the step goes to loading data"
 
 
 @dataclass(frozen=True)
