@@ -381,6 +381,9 @@ _LIBRARY = re.compile(
 _MOST_CALLED = 3
 """Maximum number of names by which a call is looked for: a function's own name follows the names of its wrappers."""
 
+LONGEST_ROUND = 64
+"""The largest number of operators in a round of a loop whose further rounds have the lines of the known ones."""
+
 Found = TypeVar("Found")
 
 
@@ -420,10 +423,33 @@ def pair_calls(
     names = [name for name, _ in called]
     for first, last in itertools.pairwise(window.marks):
         mine = list(_list_operators(program, tops, window.thread, first, last))
-        places = align_calls(names, [program.trace.host_ops[index].name for index in mine])
+        own = [program.trace.host_ops[index].name for index in mine]
+        places = _continue_loops(align_calls(names, own), own, called)
         found.update((op, called[place][1]) for op, place in zip(mine, places, strict=True) if place is not None)
     found.update(_list_backward_calls(program, tops, found))
     return found
+
+
+def _continue_loops(
+    places: Sequence[int | None], names: Sequence[str], called: Sequence[tuple[str, Found]]
+) -> list[int | None]:
+    """Pairs further rounds of a loop with one of its rounds, as the loop over the rows of a larger request has them.
+
+    The other step shows the loop: two equal rounds before the first one that is not paired.
+    """
+    filled = list(places)
+    for at in range(1, len(filled)):
+        last = filled[at - 1]
+        if filled[at] is not None or last is None:
+            continue
+        stop = next((place for place in range(at, len(filled)) if filled[place] is not None), len(filled))
+        for size in range(1, min(LONGEST_ROUND, (last + 1) // 2, stop - at) + 1):
+            begin = last + 1 - size
+            round_ = [name for name, _ in called[begin : last + 1]]
+            if called[begin : last + 1] == called[begin - size : begin] and round_ == list(names[at : at + size]):
+                filled[at : at + size] = range(begin, last + 1)
+                break
+    return filled
 
 
 def _find_busiest_thread(lines: ProgramTrace) -> str:

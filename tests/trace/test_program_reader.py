@@ -91,6 +91,31 @@ def test_operators_of_both_traces_are_paired_by_their_order(tmp_path: Path) -> N
     assert named == [("aten::linear", linear), ("AddmmBackward0", linear), ("aten::item", item)] * 2
 
 
+@pytest.mark.parametrize(
+    ("called", "ran", "found"),
+    [
+        ("a1 (s2 f2) (s2 f2) z3 s4", "a sf sf sf sf z s", "1 22 22 22 22 3 4"),  # as in a loop over a request's rows
+        ("a1 (s2 f2) (s2 f2) z3 s4", "a sf z s", "1 22 3 4"),
+        ("(s2) (s2) (s2) z3", "sssss z", "22222 3"),
+        ("a1 (s2 f2) z3", "a sf sf z", "1 22 .. 3"),  # the other step shows no loop
+        ("a1 (s2 f2) (s2 f2) z3", "a sf sf x z", "1 22 22 . 3"),
+    ],
+)
+def test_further_rounds_of_a_loop_have_the_lines_of_the_known_rounds(
+    called: str, ran: str, found: str, tmp_path: Path
+) -> None:
+    built = ProgramTraceBuilder()
+    built.boundary(0, 0)
+    for place, name in enumerate(ran.replace(" ", "")):
+        built.op(f"aten::{name}", 2 + 2 * place, 1)
+    built.boundary(1, 100)
+    program = read_program_trace(built.write(tmp_path / "trace.json"), MARKERS)
+    known = [(f"aten::{one[0]}", one[1]) for one in called.replace("(", "").replace(")", "").split()]
+    pairs = pair_calls(program, Owners(program, ()).tops, known, MARKERS)
+    ops = [index for index, op in enumerate(program.trace.host_ops) if op.name.startswith("aten::")]
+    assert "".join(pairs.get(index, ".") for index in ops) == found.replace(" ", "")
+
+
 TRAINING = """def main(opt, sched, fit):
     for step in range(steps):
         {call}
