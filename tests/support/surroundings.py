@@ -6,7 +6,10 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-OURS = ("INDUCTOR_BENCH_GPU_RUN", "INDUCTOR_BENCH_PYTHON", "INDUCTOR_BENCH_BASE_PYTHON")
+OURS = (
+    *("INDUCTOR_BENCH_GPU_RUN", "INDUCTOR_BENCH_PYTHON", "INDUCTOR_BENCH_BASE_PYTHON"),
+    "INDUCTOR_BENCH_FUZZ_SEED",
+)
 """The variables that are for the tests and scripts themselves."""
 
 FAMILIES = ("INDUCTOR_BENCH_", "TORCH", "TRITON_", "XDG_", "HF_", "MPL", "OMP_NUM_", "MKL_NUM_", "RAY_", "RICH_")
