@@ -387,31 +387,6 @@ def watched() -> Iterator[Watched]:
 
 
 @pytest.mark.slow
-def test_a_compiled_training_step_is_seen_whole(watched: Watched) -> None:
-    torch.manual_seed(0)
-    embed = torch.nn.Embedding(50, 12)
-    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Dropout(0.2))
-
-    def step(images: Any, words: Any) -> Any:
-        mixed = layers(images) + embed(words).sum(1).view(2, 12, 1, 1)[:, :4]
-        return torch.nn.functional.cross_entropy(mixed.flatten(1), words[:, 0])
-
-    words = torch.randint(0, 50, (2, 9))
-    torch.compile(step)(torch.randn(2, 3, 10, 10), words).backward()
-    assert len(watched.modules) == 2
-    for text, launches in watched.modules:
-        assert in_order(launches) == [call.kernel or call.operator for call in read_module(text).calls]
-    forward, backward = (launches for _, launches in watched.modules)
-    norm = next(launch for launch in forward if "batch_norm" in launch.kernel)
-    tensors = [argument for argument in norm.arguments if argument.kind == "tensor"]
-    assert len(norm.storages) < len(tensors), "the running statistics are read and written through two arguments"
-    indices = [storage for launch in (*forward, *backward) if launch.kernel for storage in launch.storages]
-    recorded = [one for one in indices if one.dtype == "int64" and one.size_bytes == words.nbytes]
-    assert {one.values.kind for one in recorded} == {"recorded"}
-    assert all(launch.mutated for launch in (*forward, *backward) if launch.kernel)
-
-
-@pytest.mark.slow
 def test_compiled_fallbacks_and_dynamic_shapes_are_seen_whole(watched: Watched) -> None:
     def work(x: Any, index: Any) -> Any:
         ranked, order = torch.sort(x, stable=True)
