@@ -15,7 +15,7 @@ from typing import Any
 
 import forking_python
 import pytest
-from breakdown_runs import command, environment, forks, own_processes, run, scratch
+from breakdown_runs import command, environment, forks, run, scratch
 from documented import documented
 from kernel_files import LEAN, LOOP, MARK, compiler_cache, gather, kernel, left_over, measured, shared_cache
 
@@ -224,8 +224,7 @@ def test_a_kernel_with_one_config_is_one_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", ["building", "timing"])
 def test_ctrl_c_ends_everything_at_once_and_shows_what_was_measured(stage: str, tmp_path: Path) -> None:
     log, shown = tmp_path / "stderr", tmp_path / "stdout"
-    workers = forks() if stage == "timing" else own_processes()
-    variables = {**environment(**workers), **compiler_cache(), MARK: str(tmp_path)}
+    variables = {**environment(**forks()), **compiler_cache(), MARK: str(tmp_path)}
     words = command("kernel", gather(tmp_path), "--autotune", "--format", "json", "-v")
     with log.open("w") as stderr, shown.open("w") as stdout:
         child = subprocess.Popen(words, env=variables, stdout=stdout, stderr=stderr)
