@@ -128,7 +128,7 @@ def test_texts_of_a_record_are_free_except_names_of_files(name: str) -> None:
     assert {[key for key in place if key != "*"][-1] for place in refused(Run, data)} <= PLACES
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", [name for name in RECORDS if name not in ("blocks", "train")])
 def test_a_run_of_a_newer_version_is_read_by_every_verb(name: str, tmp_path: Path, bugs: list[BaseException]) -> None:
     data = RECORDS[name]()
     known = save(data, tmp_path / "known")
