@@ -79,14 +79,15 @@ def test_a_failure_is_tried_again_and_keeps_its_exit_code(compiler: Compiler) ->
     assert compiler.started == 2
 
 
-def test_a_library_is_linked_by_the_faster_linker_if_there_is_one(compiler: Compiler) -> None:
+def test_a_library_is_optimized_little_and_linked_by_the_faster_linker_if_there_is_one(compiler: Compiler) -> None:
     (compiler.folder / "source.cpp").write_text("one")
     words = ("source.cpp", "-O3", "-o", "out.so", "-shared")
     assert compiler.run(*words) == 0
     (compiler.folder / "ld.gold").touch()
-    assert compiler.run(*words) == compiler.run(*words, "-O1") == 0 == compiler.compile("two")
+    assert compiler.run(*words) == compiler.run(*words, "-g1") == 0 == compiler.compile("two")
     first, second, third = (compiler.folder / "g++.log").read_text().splitlines()
-    assert "gold" not in first + third and "-fuse-ld=gold" in second and second.endswith("-shared -O1")
+    assert "gold" not in first + third and "-fuse-ld=gold" in second
+    assert first.endswith("-shared -O1 -g0") and second.endswith("-shared -g1 -O1 -g0") and third.endswith("out.so")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

@@ -96,7 +96,8 @@ def main(compiler: str, store: str, arguments: list[str]) -> int:
         os.execv(compiler, [compiler, *arguments])
     output, kept = arguments[place], os.path.join(store, _key(arguments, place))
     if not os.path.exists(kept):
-        code = os.spawnv(os.P_WAIT, compiler, [compiler, *_in_a_hurry(compiler, store, arguments), *arguments])
+        before, after = _in_a_hurry(compiler, store, arguments)
+        code = os.spawnv(os.P_WAIT, compiler, [compiler, *before, *arguments, *after])
         if code != 0:
             return code if code > 0 else 1
         _copy(output, kept)
@@ -106,14 +107,16 @@ def main(compiler: str, store: str, arguments: list[str]) -> int:
     return 0
 
 
-def _in_a_hurry(compiler: str, store: str, arguments: list[str]) -> list[str]:
-    """Leaves out what takes g++ a third of its time: warnings, and symbols of torch's libraries, which it links."""
+def _in_a_hurry(compiler: str, store: str, arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before and after the arguments, to leave out what takes g++ half of its time: warnings, symbols of
+    torch's libraries, which it links, most optimizations, and what a debugger reads."""
     if "-shared" not in arguments:
-        return ["-w"]
+        return ["-w"], []
     linker = ["-fuse-ld=gold"] if os.path.exists(os.path.join(os.path.dirname(compiler), "ld.gold")) else []
     with open(next(word for word in arguments if word.endswith(SOURCES)), "rb") as file:
         needs_torch = [] if TRIAL in file.read() else ["-Wl,--no-as-needed"]
-    return ["-w", *linker, *needs_torch, f"-L{os.path.join(store, STUBS)}"]
+    less = ["-O1", "-g0"] if "-O3" in arguments else []
+    return ["-w", *linker, *needs_torch, f"-L{os.path.join(store, STUBS)}"], less
 
 
 def _place_of_output(arguments: list[str]) -> int | None:
