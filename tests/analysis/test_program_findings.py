@@ -450,7 +450,7 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
     run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15))
     assert the(run, "unsteady-steps").text == (
         "the step's time changes: 47.0 ms for the 15 steps around the profile, 57.0 ms for the 35 after them; the "
-        "figures are for the level of the profiled steps"
+        "figures describe the steps around the profile"
     )
     assert run.program is not None
     assert describe_step(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed, the others took 57.0 ms)"
@@ -536,7 +536,7 @@ def test_what_limits_the_figures() -> None:
 def test_collectives_and_uneven_ranks() -> None:
     run = step_runs.distributed()
     assert the(run, "collectives").text.startswith(
-        "collectives take 1.40 ms (17.5%) of a step exposed (while nothing is computed), and 2.60 ms beside "
+        "collectives take 1.40 ms (17.5%) of a step while nothing is computed (exposed), and 2.60 ms beside "
         "computation: start"
     )
     assert the(run, "uneven-ranks").text == (

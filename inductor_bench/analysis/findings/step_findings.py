@@ -177,7 +177,7 @@ def _describe_level(program: Program) -> str:
     said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
     return (
         f"the step's time changes: {units.seconds(program.step_time_s)} for the {plural(end - begin, 'step')} around "
-        f"the profile, {said}{_describe_clock(program)}; the figures are for the level of the profiled steps"
+        f"the profile, {said}{_describe_clock(program)}; the figures describe the steps around the profile"
     )
 
 
@@ -282,7 +282,7 @@ def find_collectives(evidence: RunEvidence) -> Iterator[Finding]:
     exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
     if exposed + hidden < LEAST_SHARE * evidence.whole.time_s:
         return
-    text = f"collectives take {format_share(run, exposed)} of a step exposed (while nothing is computed)"
+    text = f"collectives take {format_share(run, exposed)} of a step while nothing is computed (exposed)"
     text += f", and {units.seconds(hidden)} beside computation"
     matters = exposed >= EXPOSED * evidence.whole.time_s
     if matters:
