@@ -44,7 +44,7 @@ out as typed, 130 after Ctrl-C.
 @click.argument("source", metavar="LIST", type=click.Path(path_type=Path))
 @add_request_options(BatchRequest)
 @add_format_option(FORMATS)
-@add_top_option("Families and kernels.")
+@add_top_option("How many families and kernels to show.")
 @add_request_options(BatchRequest, late=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")

@@ -56,7 +56,7 @@ inductor-bench compare runs/train-1 runs/train-2 --fail-above 5%
 inductor-bench compare runs/compare-train            # the same processes again
 
 Programs run in turn (A B B A). First their steps are timed in whole processes until it is decided whether B is faster,
-or the --budget is over; --runs 0 leaves it at that. Then a run of each is profiled, as `breakdown` does, to say where
+or the --budget is over; with --runs 0 that is all. Then a run of each is profiled, as `breakdown` does, to say where
 the difference comes from. With one TARGET, A runs under the first --python, B under the second; only B has the
 variables of --env. With neither option, A and B are the same, and the difference is noise.
 
@@ -80,7 +80,7 @@ RECORD_IN_BUNDLE = "comparison.json"
     help="Write the report, the record and both versions of each kernel that differs.",
 )
 @add_format_option(FORMATS.extended_by(BATCH_FORMATS))
-@add_top_option("How many kernels.")
+@add_top_option("How many kernels to show.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context

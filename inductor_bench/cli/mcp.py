@@ -384,7 +384,7 @@ def show_kernel(permissions: Permissions, given: Mapping[str, Any]) -> dict[str,
     label = next(one.label for one in run.modules if one.slug == found.graph)
     texts = KernelTexts(OpenedRun(str(path), run, folder))
     text = "" if file is None else file.read_text(encoding="utf-8", errors="replace")
-    text = text or texts.get((label, found.name)) or "the RUN has no text of it: it is a library's"
+    text = text or texts.get((label, found.name)) or "the RUN has no source of this kernel: it is in a library"
     return add_page(ToolAnswer(DONE, exit_code=EXIT_OK), f"{facts}\n{text}", given.get("page") or 1)
 
 
@@ -439,7 +439,7 @@ class Service:
             length = MOST_INPUT + 1
         if length > MOST_INPUT:
             what = f"the arguments have more than {MOST_INPUT:,} characters"
-            raise UsageError(what, "give files and not their texts", "too-large")
+            raise UsageError(what, "give the paths of files, not their texts", "too-large")
         schema = self.schemas[name][1] if name in self.schemas else {}
         for wrong in Draft202012Validator(schema).iter_errors(given):
             where = ".".join(map(str, wrong.path)) or name

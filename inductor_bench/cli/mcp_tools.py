@@ -204,7 +204,7 @@ _WORDS = {
     "apply.run": "The folder of a RUN, RUN/tuned or RUN/optimized; not with `known`.",
     "kernel.targets": "Files of kernels, folders of them, RUN#NAME, where NAME may be a glob, or one edited file.",
     "kernel.compare": "Another version of the file: both are timed in turn, as they are, and in the same config. Of an "
-    "edited file: RUN#NAME, to take the original from. [default: none]",
+    "edited file: RUN#NAME, from which the original is taken. [default: none]",
     "kernel.check": "true: first compare the outputs of a file with its reference; false: only time it. An edited file "
     "is always checked, and then timed in turn with its original: false is refused for it. [default: true]",
     "fail_above": "Limit of the slowdown in percent, such as 0%: the verdict is passed if the whole interval of the "
@@ -233,19 +233,19 @@ _DEFAULTS = {
 _WAIT = {
     "type": "number",
     "minimum": 0,
-    "description": f"Answer after so many seconds at the latest; the job goes on. [default: {WAIT_S:g}]",
+    "description": f"Answer after this many seconds at the latest; the job goes on. [default: {WAIT_S:g}]",
 }
 _PAGE = {
     "type": "integer",
     "minimum": 1,
-    "description": "Answer with this page of the whole result, from 1; by default in short.",
+    "description": "A page of the whole result, from 1; by default a short answer.",
 }
 
 SHOW_KERNEL = _make_object_schema(
     {
         "run": {"type": "string", "description": "The folder of the RUN."},
         "kernel": {"type": "string", "description": "Its name, or its number in what_next."},
-        "page": {**_PAGE, "description": "Answer with this page of the text. [default: 1]"},
+        "page": {**_PAGE, "description": "The page of the text. [default: 1]"},
     },
     ["run", "kernel"],
 )

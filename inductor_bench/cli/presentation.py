@@ -339,7 +339,7 @@ def add_presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             "kernels, findings with the commands that try them, and what to type; of another result: all in short "
             "lines. --format json writes this as JSON.",
         )
-        return add_format_option(formats)(brief(by(sort(add_top_option("How many kernels.")(function)))))
+        return add_format_option(formats)(brief(by(sort(add_top_option("How many kernels to show.")(function)))))
 
     return add
 

@@ -118,7 +118,7 @@ class GraphChange:
     delta_s: float  # seconds of B minus seconds of A
     a_calls: float  # the number of its calls in A
     b_calls: float  # the number of its calls in B
-    alike: float  # the share of the graphs' kernel time, 0 to 1, that is in kernels of both
+    alike: float  # the share of the graphs' kernel time that kernels of both take, 0 to 1
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class TimedKind(Protocol):
 
 @dataclass(frozen=True)
 class OtherSteps:
-    """Steps of one kind: they called the same graphs, and those for dynamic shapes with the same sizes."""
+    """Steps of one kind: they called the same graphs, with the same sizes if the shapes are dynamic."""
 
     graphs: tuple[int, ...]  # the numbers of the compiled graphs that they called
     count: int  # the number of these steps

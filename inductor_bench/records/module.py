@@ -73,7 +73,7 @@ class Origin:
     aten_ops: tuple[str, ...] = ()  # the ATen operators
     source_lines: tuple[SourceLine, ...] = ()  # the lines of the program, or of the libraries that it uses
     # if none of ``source_lines`` is the program's own: the lines that call the graph in a step, those with most calls
-    # first; a backward has the line that calls its forward, if it is one line; empty if they are unknown
+    # first. A backward has the line that calls its forward, if there is only one. Empty if they are unknown
     called_at: tuple[SourceLine, ...] = ()
     layers: tuple[str, ...] = ()  # the modules of the model, such as ``Llama.layers.3.mlp.up_proj``
     # if the kernel only copies a matrix into a larger one, because Inductor pads matrices for faster products: the size
@@ -100,7 +100,7 @@ class Kernel:
     calls: float  # the number of launches
     time_s: float  # the mean over the module's steady iterations
     samples_s: tuple[float, ...]  # the total of every iteration, in order
-    share: float  # the share of the module's device time, on a CPU of its kernels' time
+    share: float  # the share of the module's device time; on a CPU the share of its kernels' time
     wall_share: float | None  # the share of the module's wall time, or of its busy time if that is longer
     work: Inline[LeastWork] = LeastWork()  # the bytes and FLOPs
     roof: Inline[RooflineResult] = RooflineResult()  # the rates, and the comparison with the roof
@@ -179,7 +179,7 @@ class CategoryTotal:
     """The sums over all kernels of one category in one module, per iteration."""
 
     name: Category  # the category
-    time_s: float  # device seconds, on a CPU seconds in kernels
+    time_s: float  # device seconds; on a CPU the seconds in kernels
     share: float  # the category's part of the module's device time, 0 to 1
     # the share of the module's wall time, or of its busy time if that is longer, 0 to 1; ``None`` if no wall time
     # was measured

@@ -35,8 +35,8 @@ class ProgramSetting:
     """A setting of a program: what is set, and to which value."""
 
     kind: str  # one of the kinds above
-    # what is set: an option of Inductor, an attribute of torch, a key of an optimizer, an argument, or a variable; of a
-    # function its place, ``FILE:LINE:NAME`` with any of its lines, or its dotted path
+    # the name of what is set: an option of Inductor, an attribute of torch, a key of an optimizer, an argument, or a
+    # variable. A function has its place, ``FILE:LINE:NAME`` with any of its lines, or its dotted path
     setting: str
     value: str  # its value as Python writes it
 
@@ -299,8 +299,8 @@ class OptimizedProgram:
     # the number of steps after which a longer compilation has paid off; ``None`` if no row changes what is compiled
     pays_after: float | None = None
     alone: MeasuredGain | None = None  # what the rows save together in whole runs, as the user would run the program
-    # the share of the step that 95% of new processes with the settings save against new processes without them, from
-    # its smallest to its largest value; ``None`` if too few processes ran to tell
+    # two shares of the step: if a new process with the settings is compared with one without them, the saving lies
+    # between the two in 95% of such pairs; ``None`` if too few processes ran to tell
     expected: tuple[float, float] | None = None
     losses: str = ""  # what the comparison of gradients and losses says
     # the caches of its whole runs: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what

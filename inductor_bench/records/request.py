@@ -55,7 +55,7 @@ class RetuneRequest:
         "--budget",
         metavar="TIME",
         kind="duration",
-        help="Time limit for retuning a model (90s, 5m, 1h): then the tool begins no more kernels or candidates.",
+        help="Time limit for retuning a model (90s, 5m, 1h): after it the tool begins no kernel and no candidate.",
         needs=_RETUNE,
     )
     # whether kernels are retuned even if their result is known from another run
@@ -163,7 +163,7 @@ class BreakdownRequest:
         help="Time limit of each process that is started, in seconds.",
     )
     # the number of profiled iterations
-    repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="Profiled iterations.")
+    repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="How many iterations to profile.")
     # the retuning of the most expensive kernels after the measurement; ``None`` without one
     retune: RetuneRequest | None = part(RetuneRequest, "method verify budget_s remeasure top", ASKED)
     # ``recorded`` if the values that the kernels read are kept beside their standalone files, else ``drawn`` (random
@@ -523,7 +523,7 @@ class ModesRequest:
         metavar="N",
         kind="rounds",
         shown=True,
-        help="Processes of each row; an even number cancels a drift of the machine.",
+        help="How many processes each row gets; an even number cancels a drift of the machine.",
     )
     program: BreakdownRequest = part(  # its ``output`` and ``force`` are those of the comparison
         BreakdownRequest,

@@ -251,8 +251,8 @@ class Retune:
     method: str  # the way of choosing candidates
     # the measurement of the file with all candidates. It has no ``tuning`` if the budget was spent before.
     kernel: MeasuredKernel | None = None
-    # the reason why there is no measurement, or why the best configuration is wrong in the program. ``None`` beside a
-    # ``kernel`` of ``None`` means that the retune is not finished
+    # the reason why there is no measurement, or why the best configuration is wrong in the program. If this and
+    # ``kernel`` are both ``None``, the retune is not finished
     failure: Failure | None = None
     # the run from which the tuning was taken over; ``None`` if the kernel was tuned for this run
     known_from: TuningOrigin | None = None
@@ -508,8 +508,8 @@ class Saving:
     own_s: float  # the median with Inductor's configurations
     tuned_s: float  # the median with the pins
     saving_s: float  # the median of the differences of neighbouring samples
-    # lower end of its 95% interval; of fewer pairs than an interval takes, such as those of whole processes, the
-    # smallest difference
+    # lower end of its 95% interval; the smallest difference if the pairs are too few for an interval, as those of
+    # whole processes are
     low_s: float
     high_s: float  # upper end of the interval, or the largest difference
     pairs: int  # the number of differences
@@ -541,7 +541,7 @@ class AppliedKernel:
     # the device time per step of the kernels with its name, without the pins; ``None`` if it was not measured
     own_s: float | None = None
     tuned_s: float | None = None  # the device time per step of these kernels with the pins
-    # lower end of the interval of ``saving_s``, or of the range, from as many pairs as the device's time
+    # lower end of the interval or the range of ``saving_s``; it has as many pairs as the device's time
     low_s: float | None = None
     high_s: float | None = None  # upper end of the interval or of the range
     # the time of the edited kernel divided by the original's, from the edit's last check on this machine; ``None`` for

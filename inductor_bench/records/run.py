@@ -46,7 +46,10 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class LineTime:
-    """The device time of one line of the user's program in one direction in a step. All rows add up as the layers."""
+    """The device time of one line of the user's program in one direction in a step.
+
+    All rows add up to the step's device time.
+    """
 
     source: SourceLine | None  # ``None`` if the line is unknown
     direction: str  # ``forward``, ``backward`` or ``recomputed``; empty if it is unknown
@@ -56,9 +59,9 @@ class LineTime:
     shared_s: float = 0.0  # the part of ``time_s`` that comes from kernels that several layers share
     flops: float = 0.0  # of matrix products, convolutions and attention in a step
     work: Inline[LayerWork] = LayerWork()  # the rest of its work
-    # the line that calls the graph, if no line of its kernels is the program's own; then ``source`` is a library's line
-    # or ``None``; ``None`` if the program has lines of its own for them, if the call's line is unknown, and in older
-    # records
+    # if no line of its kernels is the program's own, and ``source`` is a library's line or ``None``: the program's line
+    # that calls the graph. ``None`` if the program has lines for these kernels, if the line of the call is unknown,
+    # and in older records
     called_at: SourceLine | None = None
 
 
@@ -205,7 +208,7 @@ class Prediction:
     fast as the host in the unprofiled step.
     """
 
-    finding: str  # the finding, by its kind and a hash of the graphs, kernels and parts concerned
+    finding: str  # the finding's kind, and a hash of the graphs, kernels and parts that it is about
     kind: str  # its kind
     saving_s: float  # seconds of the step; negative if the step becomes longer
     uncertainty_s: float  # the uncertainty of these seconds
@@ -216,7 +219,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class StepKind:
-    """Steps that called the same graphs, and those for dynamic shapes with the same sizes: the requests of one size, an
+    """Steps that called the same graphs, with the same sizes if the shapes are dynamic: the requests of one size, an
     evaluation, another network."""
 
     count: int  # the number of these steps
@@ -317,8 +320,8 @@ class RankSteps:
 class Program:
     """The program's step. The times and the parts are from the process that sets the pace."""
 
-    # the median timed step in seconds, without the profiler; the mean if they vary widely, or are of several kinds.
-    # ``RankSteps`` says more.
+    # the median timed step in seconds, without the profiler; the mean if the steps vary widely, or
+    # are of several kinds. ``RankSteps`` says more.
     step_time_s: float
     step_times_s: tuple[float, ...]  # the timed steps, in order
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the

@@ -73,12 +73,12 @@ class SummaryApplied:
     name: str  # the kernel's name
     file: str = ""  # the file of the edit; empty for a config
     state: str = "pinned"  # as in the record: ``pinned`` if it runs what was put in
-    # the device time per step of the kernels with its name, without what was put in; ``None`` if it was not measured,
-    # which takes the profile of a GPU
+    # the device time per step of the kernels with its name, without what was put in; ``None`` if it was not measured:
+    # only the profile of a GPU shows it
     before_s: float | None = None
     after_s: float | None = None  # that time with what was put in
     saving_s: float | None = None  # the difference, compared in pairs
-    low_s: float | None = None  # lower end of the interval of the difference; of whole processes, of the range
+    low_s: float | None = None  # lower end of the difference's interval; its range for whole processes
     high_s: float | None = None  # upper end
     # the edited kernel's time divided by the original's, from its last check; ``None`` without one
     alone: Ratio | None = None
