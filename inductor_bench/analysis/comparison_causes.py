@@ -273,7 +273,7 @@ NEGLIGIBLE = 1e-9
 step."""
 
 
-LEFT_WORDS = "only roughly known: it is the unprofiled step minus the profiled work, which in some run leaves nothing"
+LEFT_WORDS = "only roughly known: it is the unprofiled step minus the profiled work, and in some run nothing is left"
 
 
 @dataclass(frozen=True)

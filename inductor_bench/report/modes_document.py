@@ -60,7 +60,7 @@ LEGEND = {
     "of eager": "the step divided by eager's",
     "compile": "time from the first compilation until the steps settle, with empty caches; measured once",
     "pays after": "steps until the compilation has paid off against eager",
-    "vs shorter": "steps until it has paid off against the row with the next shorter compilation",
+    "vs shorter": "the same against the row with the next shorter compilation",
     "device": "sum of the durations on the device in a profiled step",
     "memory": "peak of the last process, on a CPU with Python and the compiler",
     "outputs": "relative difference to eager, root mean square",
@@ -219,7 +219,7 @@ def _list_noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     if worst and spreads[worst] > NOISY:
         yield (
             f"the machine is noisy: the slowest process of {worst} takes {units.whole_percent(spreads[worst])} longer "
-            "a step than its fastest"
+            "for a step than the fastest"
         )
 
 

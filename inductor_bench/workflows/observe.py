@@ -260,7 +260,7 @@ class ObservedBlock:
 
 
 def _find_failure(error: BaseException) -> Failure:
-    kept = "what it had done until then is measured, but its graphs and kernels are not"
+    kept = "its steps until then are measured, but its graphs and kernels are not"
     return Failure(CAPTURE, "exit", f"the block ended with {type(error).__name__}: {str(error)[:200]}; {kept}")
 
 

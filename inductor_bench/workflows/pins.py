@@ -170,7 +170,7 @@ def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str
     for pin in pinned.pins.triton_pins:
         others = sorted(name for name in pin.config if "BLOCK" not in name and name not in ("num_warps", "num_stages"))
         if not pinned.keys[pin.kernel_id].is_looked_up:
-            left[pin.kernel_id] = "Inductor looks only kernels up whose name holds _fused_"
+            left[pin.kernel_id] = "Inductor looks up only kernels whose name holds _fused_"
         elif others:
             left[pin.kernel_id] = f"the table drops {', '.join(others)}"
         elif count[pin.key] > 1:

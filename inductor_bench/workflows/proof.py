@@ -231,7 +231,7 @@ NO_SUCH_KERNEL = (
 
 
 OTHER_TEMPLATE = "; or max-autotune, whose times vary, chose a library call or another template"
-ABSORBED = "; or a library call that runs here computes it, too"
+ABSORBED = "; or a library call that runs here does its work, too"
 
 
 def list_library_calls(pinned: PinnedRun) -> set[str]:

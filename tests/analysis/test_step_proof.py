@@ -123,7 +123,7 @@ def test_kinds_without_counterparts_leave_the_mean_over_all_steps() -> None:
     [
         ((1.0, 1.0), 0.5, "the norm of the gradients differs in 20 of the first 20 steps", ""),
         ((1.0, 1.0), 1.0, "", "the gradients and losses of 20 steps of the optimizer agree"),
-        ((1.0, 1.01), 0.5, "", "gradients were not compared: those of A's processes differ among each other"),
+        ((1.0, 1.01), 0.5, "", "gradients were not compared: A's processes do not agree with each other"),
         ((1.0,), 0.5, "", ""),
     ],
     ids=["other gradients", "equal gradients", "no seed", "one process of A"],

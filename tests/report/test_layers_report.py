@@ -86,7 +86,7 @@ def test_the_answer_names_the_largest_layer_and_what_is_in_no_layer_below_it() -
     assert "its largest parts are a 1.00 s (36.4%), b 750 ms (27.3%) and c 750 ms (27.3%)" in said(
         layer("Net", 0.25), *apart
     )
-    assert "1.25 s of it in no layer below" in said(layer("Net", 1.25), *apart)
+    assert "1.25 s of it in none of the layers below" in said(layer("Net", 1.25), *apart)
     assert said(*apart).startswith("Net 2.50 s (100%) of the device's time")
 
 

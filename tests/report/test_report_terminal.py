@@ -68,7 +68,7 @@ def test_the_kernel_table() -> None:
     text = shown(build.mixnet(), top=5)
     assert "Kernels   641, those that take most time first" in text and "and 636 more in report.html" in text
     assert "of wall: of 61.6 ms wall, each graph once" in text
-    assert "of peak: of compute 742 TFLOP/s (float16) · library kernels: of their part of the ATen call" in text
+    assert "of peak: of compute 742 TFLOP/s (float16) · a library kernel counts with its part of the ATen call" in text
     row = next(line for line in text.splitlines() if "dgrad2d_c1_k1_nhwc " in line)
     assert row.split() == ["2", "dgrad2d_c1_k1_nhwc", "11", "5.66", "ms", "9.2%", "<1%", "compute", "5.65", "ms"]
     assert "backward · mixnet.py:88 · aten.convolution [128x156x14x14" in text
@@ -113,8 +113,8 @@ def test_a_column_for_which_there_is_no_room_has_no_legend() -> None:
     run = build.mixnet()
     entries = rank_kernels(run, "time")[:10]
     every, few = ("\n".join(write_kernel_caption(run, entries, *columns)) for columns in ((), (["gain limit"],)))
-    assert "of peak: of DRAM" in every and "library kernels: of their part" in every and "gain limit: upper" in every
-    assert "of peak" not in few and "library kernels" not in few and "gain limit: upper" in few
+    assert "of peak: of DRAM" in every and "a library kernel counts" in every and "gain limit: upper" in every
+    assert "of peak" not in few and "a library kernel" not in few and "gain limit: upper" in few
 
 
 @pytest.mark.parametrize(("sort", "key"), [("time", "time_s"), ("calls", "calls"), ("gain", "roof.gain_limit_s")])

@@ -435,7 +435,7 @@ def answers_of(run: Run) -> dict[str, str]:
 
 def test_answers_explain_idle_time_say_what_is_unknown_and_say_nothing_twice() -> None:
     bert, decode = (answers_of(recorded_runs()[name]) for name in ("bert", "decode"))
-    idle = ". In idle time the device waits for the host; the colon is followed by what the host does."
+    idle = ". In idle time the device waits for the host; the words after the colon say what the host does."
     assert bert["What is slow?"].endswith(idle) and decode["What is slow?"].endswith(idle)
     assert "In idle time" not in answers_of(step_runs.cpu())["What is slow?"]
     assert bert["Is it certain?"].count("middle half") == 1 and decode["Is it certain?"].count("middle half") == 1

@@ -378,7 +378,7 @@ def test_configs_and_edits_are_told_apart() -> None:
     assert words[:3] == [
         "1 of 2 edited kernels runs its edit",
         "2 of 4 kernels with a faster config run the config",
-        "What the step saves is of configs and edits together",
+        "The step's saving is that of configs and edits together",
     ]
     assert "with the configs and the edits" in describe_proof(replace(found, step=SAME, device=None))
     assert "no kernel ran its edit or a config" in describe_proof(replace(found, kernels=(DROPPED, KERNELS[2])))
@@ -603,7 +603,7 @@ def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> Non
         assert summary is not None
         return describe_retunes(summary, run)
 
-    left = "0.800 ms of this saving by library settings or library kernels, which apply does not set"
+    left = "0.800 ms of this saving needs library settings or library kernels, which apply does not set"
     words = f"a step would save 0.820 ms (2.7%), {left}"
     assert words in words_of(searched)
     template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))

@@ -154,9 +154,7 @@ def _suggest_compiling(run: Run) -> Iterator[NextCommand]:
     if run.capture.graph_breaks and program:
         yield NextCommand(f"TORCH_LOGS=graph_breaks {program}", "prints the whole stack of each graph break")
     if again := repeat_command(run, elsewhere=True):
-        yield NextCommand(
-            again, "measures again, once torch.compile compiles the program, as another run to compare with"
-        )
+        yield NextCommand(again, "measures another run to compare with, once torch.compile compiles the program")
 
 
 def _suggest_inspection(
@@ -184,7 +182,7 @@ def _suggest_inspection(
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = repeat_command(run, elsewhere=True, mode=_TUNED)
         if again:
-            yield NextCommand(again, "measures again with every generated kernel tuned, as another run to compare with")
+            yield NextCommand(again, "measures another run to compare with, with every generated kernel tuned")
 
 
 WORTH_COMPARING = 0.03

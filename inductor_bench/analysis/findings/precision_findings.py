@@ -147,15 +147,15 @@ def _find_processor_float32(evidence: RunEvidence) -> Iterator[Finding]:
     of_products_s, of_attention_s = (sum(map(_save_in_bfloat16, rows)) for rows in (slow, attention))
     ratio = 1 - of_products_s / sum_times(slow)
     text = (
-        f"matrix products in float32 take {whole.format(sum_times(slow))}{name_origins(slow)}, and products of their "
-        f"shapes took {ratio:.2f} times as long in bfloat16 on this processor (timed by themselves): "
-        "torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, about "
-        f"{whole.format(of_products_s + of_attention_s)} less; factors then have 7 bits of mantissa instead of 23, so "
+        f"matrix products in float32 take {whole.format(sum_times(slow))}{name_origins(slow)}. Timed by themselves on "
+        f"this processor, products of their shapes took {ratio:.2f} times as long in bfloat16: "
+        "torch.set_float32_matmul_precision('medium') allows this type, which saves about "
+        f"{whole.format(of_products_s + of_attention_s)}. Factors then have 7 bits of mantissa instead of 23, so "
         "results change"
     )
     if of_attention_s:
         less = f"{whole.format(abs(of_attention_s))} {'less' if of_attention_s > 0 else 'longer'}"
-        text += f". Fused attention is then in bfloat16, too, and takes {less}, which is counted"
+        text += f". Fused attention is then in bfloat16, too, and takes {less}: the saving includes this"
     changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)
     rows, net = slow, 1 + min(of_attention_s, 0.0) / of_products_s
     if of_attention_s > 0:

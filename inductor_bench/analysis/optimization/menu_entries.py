@@ -274,7 +274,7 @@ MENU = (
     *(
         MenuEntry(
             f"attention-{name}",
-            f"attention by {words} where it can",
+            f"attention by {words} if possible",
             (ProgramSetting(ATTENTION, "backends", repr(order)),),
             "attention",
             SUMS,

@@ -38,14 +38,14 @@ OTHER_SHARES = 0.1
 """Kinds of steps of A and B that are not the same count as counterparts if their shares differ by at most this."""
 
 UNLIKE = (
-    "the steps are of several kinds (graphs or sizes), and those of B are others than those of A: the mean over all "
-    "timed steps is compared"
+    "the steps are of several kinds (graphs or sizes), and B has other kinds than A: the mean over all timed steps is "
+    "compared"
 )
 SEVERAL = (
     "the steps are of {count} kinds (graphs and sizes); a step's time is the mean over all of them, with A's shares"
 )
 COUNTERPARTS = (
-    "the graphs of B are others than those of A, so its kinds are paired with those of A in the order of their times"
+    "B calls other graphs than A, so its kinds of steps are paired with those of A in the order of their times"
 )
 
 
@@ -247,7 +247,7 @@ def _compare_results(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[list[str],
         for some in firsts[1:]
         for norm, other in zip(firsts[0], some, strict=False)
     ):
-        return ["gradients were not compared: those of A's processes differ among each other; set a seed"], ""
+        return ["gradients were not compared: A's processes do not agree with each other; set a seed"], ""
     for digests in theirs:
         if difference := describe_digest_difference(ours, digests):
             return [], difference

@@ -201,7 +201,7 @@ def list_model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
             yield f"{summary.name}: of the retuned kernels {caution}"
         if summary.retunes is not None and summary.retunes.waiting:
             waiting = plural(summary.retunes.waiting, "retuned kernel")
-            yield f"{summary.name}: nothing is projected for {waiting}, in graphs that wait for their host"
+            yield f"{summary.name}: no saving is projected for {waiting} in graphs that wait for their host"
 
 
 def _is_stretched(graph: GraphResult) -> bool:

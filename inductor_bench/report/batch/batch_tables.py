@@ -142,7 +142,7 @@ _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
     "time_s": Field(NUMBER, "time in one step; without a step, of an iteration: wall time, or busy time if longer"),
     "wall_time_s": Field(NUMBER, "median of its runs outside the program, unprofiled"),
-    "idle_time_s": Field(NUMBER, "wall time outside kernels; of a step in the row `outside of graphs`", "idle_s"),
+    "idle_time_s": Field(NUMBER, "wall time outside kernels; in the row `outside of graphs`, of the step", "idle_s"),
     "busy_share": Field(NUMBER, "share of its time in which the device worked"),
     "launches": Field(NUMBER, "launches in one step or iteration"),
     "kernels": Field(WHOLE, "number of different kernels", lambda graph: len(graph.kernels)),
@@ -154,8 +154,8 @@ _CATEGORIES: Mapping[str, Field] = {
 }
 _KERNELS: Mapping[str, Field] = {
     "name": Field(TEXT, "its name in the module or in the library"),
-    "kernel_id": Field(TEXT, "the same for the same kernel in any model"),
-    "family_id": Field(TEXT, "the same for one structure in other sizes"),
+    "kernel_id": Field(TEXT, "an id: the same for the same kernel in any model"),
+    "family_id": Field(TEXT, "an id: the same for kernels that differ only in their sizes"),
     "category": Field(TEXT, "pointwise, reduction, extern_gemm, …", "category.value"),
     "operator": Field(TEXT, "the ATen call of a library kernel"),
     "calls": Field(NUMBER, "launches in one step or iteration"),

@@ -70,6 +70,6 @@ def _note_unprofiled(run: Run, program: Program) -> Iterator[Sentence]:
     command = repeat_command(run, steps=count_steps_to_profile(kinds, run.request.steps))
     how = f". `{command}` profiles more steps" if command else ""
     is_one = sum(kind.pooled or 1 for kind in kinds) == 1
-    text = f"no step of {join_words(named, len(named))}, which {'takes' if is_one else 'take together'} {share} of the "
-    text += f"time, was profiled: what follows leaves {'it' if is_one else 'them'} out{how}"
+    text = f"no step of {join_words(named, len(named))} was profiled, and {'it takes' if is_one else 'they take'} "
+    text += f"{share} of the time: what follows leaves {'it' if is_one else 'them'} out{how}"
     yield Sentence(write_sentence(text, run), BAD)

@@ -405,7 +405,7 @@ def _list_bandwidth_notes(entries: list[RankedKernel]) -> list[str]:
     if any(entry.kernel.roof.bound == "cache" for entry in entries):
         notes[0] += f" Hatched: {cache} serves it, so DRAM is not its limit."
     library = any(entry.kernel.category.is_library for entry in entries)
-    bytes_of_calls = ", of library kernels those of their part of the ATen call" if library else ""
+    bytes_of_calls = ", and a library kernel counts with its part of the ATen call" if library else ""
     notes.append(f"Bytes: each buffer once{bytes_of_calls}; a kernel that reads twice moves more.")
     return textwrap.wrap(" ".join(notes), NOTE_WIDTH)
 

@@ -204,7 +204,7 @@ def describe_details(found: Verification) -> Iterator[str]:
     if found.kernels:
         yield from describe_counts(found.kernels, ("runs", "run"))
         if len({bool(one.edit) for one in found.kernels if one.runs}) > 1:
-            yield "What the step saves is of configs and edits together"
+            yield "The step's saving is that of configs and edits together"
         edits = [one for one in found.kernels if one.runs and one.edit]
         if len(edits) > 1 and all(one.saving_s is None for one in edits):
             yield f"What each edit saves in the program {UNMEASURED if found.device is None else UNTOLD}. {ONE_ALONE}"

@@ -38,8 +38,8 @@ MOST_PROBLEMS = 4
 MOST_CANDIDATES = 12
 
 PROJECTION = (
-    "saves: a projection, the kernel's time in the model times the share that its file saved by itself, cold; 0 if not "
-    "reliably faster"
+    "saves: a projection: the kernel's time in the model, times the share that its file saved with cold caches; 0 if "
+    "no config is reliably faster"
 )
 
 
@@ -69,7 +69,7 @@ def describe_retunes(summary: RetuneSummary, run: Run) -> str:
 
 def describe_left_savings(left_s: float) -> str:
     """The part of a saving that ``apply`` leaves to the user."""
-    return f"{units.seconds(left_s)} of this saving by library settings or library kernels, which apply does not set"
+    return f"{units.seconds(left_s)} of this saving needs library settings or library kernels, which apply does not set"
 
 
 def describe_cautions(summary: RetuneSummary) -> str:

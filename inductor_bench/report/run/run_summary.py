@@ -218,7 +218,7 @@ def describe_making(run: Run) -> Sentence:
 
 MOST_SHAPES, MOST_GRAPHS = 6, 3
 MIDDLE = "middle half"
-IDLE_MEANS = "In idle time the device waits for the host; the colon is followed by what the host does."
+IDLE_MEANS = "In idle time the device waits for the host; the words after the colon say what the host does."
 
 
 def describe_product_type(run: Run) -> str:
@@ -353,7 +353,7 @@ def _describe_layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     words = _describe_node(path[-1], ".".join(node.name for node in path), whole_s)
     part, own_s = "", path[-1].own.time_s
     if below is not None and own_s >= below.whole.time_s:
-        part = f"; {units.seconds(own_s)} of it in no layer below"
+        part = f"; {units.seconds(own_s)} of it in none of the layers below"
     elif below is not None:
         part = f"; its largest {_describe_largest_nodes(path[-1], whole_s)}"
     yield "Which layer?", f"{words} of {whose}{part}{_describe_classes(program, whole_s)}."

@@ -262,7 +262,7 @@ def write_kernel_caption(run: Run, entries: Iterable[RankedKernel], columns: Col
         if "latency" in bounds and run.peaks.launch_floor_s is not None:
             notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
         if any(entry.kernel.category.is_library and entry.kernel.roof.peak_share is not None for entry in shown):
-            notes.append("library kernels: of their part of the ATen call")
+            notes.append("a library kernel counts with its part of the ATen call")
         if roofs and any(format_peak_share(entry) == units.MISSING for entry in shown):
             notes.append(f"{units.MISSING}: no peak is known for it")
     if "alone" in columns and any(is_far_off(compute_alone_ratio(run, entry.kernel)) for entry in shown):

@@ -66,8 +66,8 @@ from .run_tables import name_anchor
 from .run_words import RankedKernel
 
 RANK_WORDS = (
-    "work: the device computes or copies · exposed: collectives run and nothing is computed, waits for other ranks "
-    "included · hidden: collectives beside computation"
+    "work: the device computes or copies · exposed: collectives run, or wait for other ranks, and nothing is computed "
+    "· hidden: collectives beside computation"
 )
 """What the columns of the ranks mean."""
 

@@ -403,7 +403,7 @@ def judge_output(
     if not (ours.is_floating_point() or ours.is_complex()):
         stable = _view_bits(theirs) == _view_bits(moved)
         wrong = int((_view_bits(ours) != _view_bits(theirs)).logical_and(stable).sum())
-        return Judged(cases.WRONG, f"{wrong} of {ours.numel()} elements are others") if wrong else Judged()
+        return Judged(cases.WRONG, f"{wrong} of {ours.numel()} elements are different") if wrong else Judged()
     limits = _find_type_limits(ours.dtype)
     wide = [_widen_tensor(each) for each in (ours, theirs, moved)]
     mine, original, other = wide

@@ -110,7 +110,7 @@ def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
 
 
 DAMAGED = "the RUN is damaged; restore it from a copy, or measure again"
-WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
+WITHOUT_TIMES = "the files are written, but without it the times of library calls are not known"
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,9 @@ def _find_kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]
     if not any(load_module_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
         raise UsageError(
-            f"{folder.path} holds no recorded values", f"record them when it is measured: {again}", "no-values"
+            f"{folder.path} holds no recorded values",
+            f"record them while the program is measured: {again}",
+            "no-values",
         )
     rows = read_index(folder.kernels) if os.path.isfile(folder.kernels / INDEX) else ()
     return {(row.module, row.name): row.values for row in rows if row.values}

@@ -74,7 +74,7 @@ share of the time limit, which counts if it is less."""
 SETTLE_S = 0.2
 """Seconds after the last process has said that it is done, until the program is ended."""
 
-LATE = "the time was over after {time_s:.0f} s of its process, before all of its steps were timed"
+LATE = "its process had no more time after {time_s:.0f} s, before all of its steps were timed"
 NOT_TIMED = "the program ended before its steps were timed"
 NOT_COMPILED = "the program ended before all of its variants were compiled"
 

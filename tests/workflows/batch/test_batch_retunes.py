@@ -209,7 +209,9 @@ def test_every_form_shows_them(batch: BatchFolder, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     words = "Retuned: 8 kernels of 2 models: 4 faster, which would save 4.00 ms"
     assert words in " ".join(shown.split()) and "2 without a result" in shown
-    assert "nothing is projected for 4 retuned kernels" in " ".join(shown.split()) and "measured poorly: busy" in shown
+    assert (
+        "no saving is projected for 4 retuned kernels" in " ".join(shown.split()) and "measured poorly: busy" in shown
+    )
     kernels = [line for line in shown.splitlines() if "triton_red_1" in line or "triton_poi_2" in line]
     assert any(line.endswith("2.00x") for line in kernels) and any(line.endswith("1.25x") for line in kernels)
     page = (batch.path / "summary.md").read_text()

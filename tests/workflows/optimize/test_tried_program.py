@@ -138,7 +138,7 @@ def test_a_variant_that_ended_its_process_is_named(tmp_path: Path) -> None:
 def test_no_variant_is_blamed_for_the_time_of_the_search(tmp_path: Path) -> None:
     (tmp_path / f"7{JOURNAL}").write_text("-\ncudnn runs\n")
     end = ended(tmp_path, code=-15, timed_out=True, time_s=288.0)
-    said = "the time was over after 288 s of its process, before all of its steps were timed"
+    said = "its process had no more time after 288 s, before all of its steps were timed"
     empty = read_trial(PLAN, tmp_path, end, 288.1, late=True)
     assert empty.late and not empty.variants and empty.failure is not None and empty.failure.message == said
     write(tmp_path, tried())
