@@ -1,5 +1,6 @@
 """The question which vector instructions work, which only the first process of a search asks."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import inductor_bench.worker.capture
 from inductor_bench.worker.upstream.inductor import remember_vectors
 
 
@@ -42,6 +44,32 @@ def test_only_the_first_process_asks_for_what_works(tmp_path: Path, monkeypatch:
         answers = [module.VecISA(flags).check_build(code) for flags, code in questions]
         assert answers == [True, True, True, False]
     assert asked == ["-mavx2 exp", "-mavx512f exp", "-mavx512f bf16", "-mamx exp", "-mamx exp"]
+
+
+def test_fewer_instructions_are_not_asked_for_code_that_works_with_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    asked: list[str] = []
+    module = torch_that_asks(asked)
+    questions = [("-mfma -mavx512f -mvnni", "exp"), ("-mavx512f -mfma", "exp"), ("-mfma", "bf16"), ("-mavx2", "exp")]
+    assert all(module.VecISA(flags).check_build(code) for flags, code in questions)
+    assert asked == ["-mfma -mavx512f -mvnni exp", "-mfma bf16", "-mavx2 exp"]
+
+
+def test_torchs_pythons_start_without_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = str(Path(inductor_bench.worker.capture.__file__).parent / "site")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("sys.path", [hook, "/somewhere"])
+    paths: list[str] = []
+    module = torch_that_asks([], lambda flags: flags)
+    monkeypatch.setattr(module.VecISA, "check_build", lambda isa, code: bool(paths.append(_python_path())) or True)
+    remember_vectors(module)
+    assert module.VecISA("-mavx2").check_build("exp") and paths == ["/somewhere"] and not _python_path()
+
+
+def _python_path() -> str:
+    return os.environ.get("TORCH_CUSTOM_PYTHONPATH", "")
 
 
 def test_another_compiler_or_torch_is_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

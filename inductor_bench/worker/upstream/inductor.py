@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from ...records.code import CompiledKernel
+from ...store.caches import WORKING
 from .node_layers import list_module_paths
 from .pinning import read_config_values
 
@@ -27,9 +28,6 @@ Run = Callable[[], Any]
 Undo = Callable[[], None]
 KernelCall = Callable[..., Any]
 _LAUNCHER = ("runtime.triton_heuristics", "runtime.triton_helpers")
-WORKING = "working-vectors"
-"""The folder of a file for each set of vector instructions that works, in a cache folder of torch."""
-
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
@@ -307,12 +305,14 @@ def remember_vectors(module: ModuleType) -> None:
     """Keeps in torch's cache folder which vector instructions work here, for later processes. (torch 2.11, 2.13)
 
     Otherwise each process of a program starts a Python for each set of instructions, which takes seconds. With another
-    compiler, or another torch, the question is asked anew.
+    compiler, or another torch, the question is asked anew. Code that works with some instructions works with fewer of
+    them, too: AVX512 is not compiled after AMX.
 
     Args:
         module: torch's module of the sets of instructions.
     """
     original, folder = module.VecISA.check_build, Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / WORKING
+    working: list[tuple[str, set[str]]] = []
 
     @functools.wraps(original)
     def check_build(isa: Any, code: str) -> bool:
@@ -321,16 +321,33 @@ def remember_vectors(module: ModuleType) -> None:
         compiler = os.environ.get("CXX", "") if describe is None else describe(flags)
         facts = (platform.node(), compiler, flags, code)
         known = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
-        if known.is_file():
-            return True
-        works = bool(original(isa, code))
+        wanted = set(flags.split())
+        works = known.is_file() or any(code == other and wanted <= more for other, more in working)
+        if not works:
+            with _unobserved_children():
+                works = bool(original(isa, code))
         if works:
+            working.append((code, wanted))
             with contextlib.suppress(OSError):  # the next process asks again
                 folder.mkdir(parents=True, exist_ok=True)
                 known.touch()
         return works
 
     module.VecISA.check_build = check_build
+
+
+@contextlib.contextmanager
+def _unobserved_children() -> Iterator[None]:
+    """Lets torch's Pythons that only load a library start without this tool's hook, which takes longer. (torch 2.13)"""
+    name, before = "TORCH_CUSTOM_PYTHONPATH", os.environ.get("TORCH_CUSTOM_PYTHONPATH")
+    if before is None:
+        hook = Path(__file__).resolve().parent.parent / "capture" / "site"
+        os.environ[name] = os.pathsep.join(path for path in sys.path if Path(path or ".").resolve() != hook)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
 
 
 def list_vector_widths() -> list[int]:
