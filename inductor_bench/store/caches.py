@@ -227,11 +227,16 @@ def _find_verdict_path(source: str, original: str) -> Path:
 # the compiler's and torch's versions and of the flags; Inductor compiles no library that is there, and loads each of
 # them in any case.
 #
+# Processes in which this tool notes what works need not even load the libraries.
+#
 # A folder or a file that cannot be read or written is passed over, and Inductor compiles.
 
 
 PROBE = b"_chk_kernel"
 """A part of the function names in a probe's text, for example ``__avx_chk_kernel``. (torch 2.11, 2.13)"""
+
+WORKING = "working-vectors"
+"""The folder of an empty file for each question that was answered with yes, in a compile cache and in the store."""
 
 MOST_BYTES = 4096
 """Maximum size of a probe's text; most kernels are larger."""
@@ -243,21 +248,23 @@ def lend_probes(compile_cache: Path) -> None:
     if store is None:
         return
     with contextlib.suppress(OSError):
-        for library in store.glob("*.so"):
-            lent = compile_cache / library.name[1:3] / library.name
-            if library.lstat().st_uid == os.getuid() and not lent.exists():
-                _copy(library, lent)
+        lent = {library: compile_cache / library.name[1:3] / library.name for library in store.glob("*.so")}
+        lent |= {mark: compile_cache / WORKING / mark.name for mark in store.glob(f"{WORKING}/*")}
+        for kept, copy in lent.items():
+            if kept.lstat().st_uid == os.getuid() and not copy.exists():
+                _copy(kept, copy)
 
 
 def keep_probes(compile_cache: Path) -> None:
     """Stores the probes of a compile cache that are not stored yet."""
     with contextlib.suppress(OSError):
         probes = [path for path in compile_cache.glob("*/*.so") if _is_probe(path.with_suffix(".cpp"))]
-        store = _find_private_store() if probes else None
+        marks = list(compile_cache.glob(f"{WORKING}/*"))
+        store = _find_private_store() if probes or marks else None
         if store is not None:
-            for library in probes:
-                if not (store / library.name).exists():
-                    _copy(library, store / library.name)
+            for path, place in (*((path, store) for path in probes), *((path, store / WORKING) for path in marks)):
+                if not (place / path.name).exists():
+                    _copy(path, place / path.name)
 
 
 def _is_probe(text: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.store.caches import keep_probes, lend_probes
+from inductor_bench.store.caches import WORKING, keep_probes, lend_probes
 
 PROBE = 'extern "C" void __avx_chk_kernel() {}'
 
@@ -35,6 +35,14 @@ def test_a_later_cache_gets_the_probes_and_no_kernel(store: Path, tmp_path: Path
     assert [path.name for path in store.iterdir()] == ["cabc.so"]
     (lent,) = (path for path in (tmp_path / "second").rglob("*") if path.is_file())
     assert lent == tmp_path / "second" / "ab" / "cabc.so" and lent.read_bytes() == probe.read_bytes()
+
+
+def test_a_later_cache_knows_what_works(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "first" / WORKING).mkdir(parents=True)
+    (tmp_path / "first" / WORKING / "0af3").touch()
+    keep_probes(tmp_path / "first")
+    lend_probes(tmp_path / "second")
+    assert [path.name for path in (tmp_path / "second" / WORKING).iterdir()] == ["0af3"]
 
 
 def test_nothing_is_written_if_nothing_is_stored(store: Path, tmp_path: Path) -> None:
