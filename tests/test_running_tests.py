@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import LOADED, ROOT, SESSION, is_selection, pytest_configure, random_place
+from conftest import LOADED, ROOT, SESSION, is_selection, pytest_configure, pytest_ignore_collect, random_place
 from late import Late
 from surroundings import settle
 
@@ -56,6 +56,23 @@ def test_few_tests_are_run_without_further_processes(words: dict[str, Any], is_o
         invocation_params=SimpleNamespace(dir=ROOT),
     )
     assert is_selection(config) is is_one  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "is_read"),
+    [
+        ("test_of_this_name", True),
+        ("test_probes", True),
+        ("TEST_of_this", True),
+        ("test_of_that", False),
+        ("that", True),
+    ],
+)
+def test_files_without_the_one_test_that_is_asked_for_are_not_read(keyword: str, is_read: bool, tmp_path: Path) -> None:
+    path = tmp_path / "test_probes.py"
+    path.write_text("def test_of_this_name() -> None: ...")
+    config: Any = SimpleNamespace(option=SimpleNamespace(keyword=keyword))
+    assert (pytest_ignore_collect(path, config) is None) is is_read
 
 
 def test_a_random_order_is_repeated_by_its_seed_and_keeps_the_tests_of_a_file_together() -> None:
