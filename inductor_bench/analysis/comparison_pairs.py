@@ -455,8 +455,7 @@ def estimate_noise(
     unexplained = min(HOST_DRIFT, abs(drift) * weight) if a.on_host else 0.0
     if unexplained > assumed.relative:
         change = units.percent(unexplained)
-        said = f"from the {change} by which the times of kernels with the same code differ in these two runs"
-        assumed = Noise(unexplained, said)
+        assumed = Noise(unexplained, f"from the {change} by which kernels with the same code take another time in B")
     return max(assumed, drifted, key=lambda noise: noise.relative)
 
 

@@ -204,7 +204,7 @@ _WORDS = {
     "apply.run": "The folder of a RUN, RUN/tuned or RUN/optimized; not with `known`.",
     "kernel.targets": "Files of kernels, folders of them, RUN#NAME, where NAME may be a glob, or one edited file.",
     "kernel.compare": "Another version of the file: both are timed in turn, as they are, and in the same config. Of an "
-    "edited file: RUN#NAME, from which the original is taken. [default: none]",
+    "edited file: the RUN#NAME of its original. [default: none]",
     "kernel.check": "true: first compare the outputs of a file with its reference; false: only time it. An edited file "
     "is always checked, and then timed in turn with its original: false is refused for it. [default: true]",
     "fail_above": "Limit of the slowdown in percent, such as 0%: the verdict is passed if the whole interval of the "
@@ -213,7 +213,7 @@ _WORDS = {
 """What an argument means, by ``TOOL.ARGUMENT`` or ``ARGUMENT``, if the command line says it in words for people."""
 
 _DEFAULTS = {
-    "training": "as the factory's module; inference for a named model",
+    "training": "the factory module's mode; false for a named model",
     "mode": "default",
     "modes.mode": "all",
     "dynamic": "torch decides",

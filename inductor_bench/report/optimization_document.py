@@ -381,9 +381,9 @@ def list_notes(found: Optimization) -> Iterator[str]:
     yield from _note_other_step(found)
     if found.is_complete and found.winner is None and _open_rows(found):
         yield (
-            "with a longer --budget the tool keeps what the processes have measured, repeats processes that the time "
-            "limit ended, and measures undecided settings again as often as a proof may be judged; with --force it "
-            "measures everything again"
+            "with a longer --budget the tool keeps what was measured, and repeats the processes that the time limit "
+            "ended; it measures a setting again if it is undecided, and may still be judged; with --force it measures "
+            "everything again"
         )
     yield from found.notes
     if found.winner is not None and (busy := find_load(found)) is not None:

@@ -398,7 +398,9 @@ def require_taken(processes: Sequence[PinnedProcess]) -> None:
     refusal = next((process.refusal for process in processes if process.refusal), "")
     if refusal:
         raise InductorBenchError(
-            f"nothing was put in: {refusal}", "break the program down with these", "nothing-applied"
+            f"nothing was put in: {refusal}",
+            "break the program down again, here and with these versions",
+            "nothing-applied",
         )
 
 

@@ -127,10 +127,7 @@ def open_search(state: str, load: MachineLoad | None, **fields: object) -> Optim
 def test_what_a_longer_search_does_again_is_said(state: str, tmp_path: Path) -> None:
     view = View(tmp_path / "run" / "optimized", columns=300)
     quiet = printed(FORMATS.get("table"), open_search(state, None), view)
-    assert (
-        "with a longer --budget the tool keeps what the processes have measured" in quiet
-        and "idle machine" not in quiet
-    )
+    assert "with a longer --budget the tool keeps what was measured" in quiet and "idle machine" not in quiet
     assert quiet.index("--budget 8m") < quiet.index("--budget 4m --force")
     decided = printed(FORMATS.get("table"), open_search(LOST, None), view)
     assert "--budget 8m" in decided and "--force" not in decided

@@ -91,7 +91,7 @@ def test_a_percent_of_dram_leaves_out_bytes_that_the_cache_holds(share: float | 
         for module in run.modules
     ]
     text = shown(replace(run, modules=tuple(modules)), top=700)
-    assert ("of DRAM: without bytes that the cache holds" in " ".join(text.split())) is said
+    assert ("of DRAM: bytes that the cache holds do not count" in " ".join(text.split())) is said
 
 
 def test_without_peaks_the_rate_is_shown_instead() -> None:

@@ -142,7 +142,7 @@ _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
     "time_s": Field(NUMBER, "time in one step; without a step, of an iteration: wall time, or busy time if longer"),
     "wall_time_s": Field(NUMBER, "median of its runs outside the program, unprofiled"),
-    "idle_time_s": Field(NUMBER, "wall time outside kernels; in the row `outside of graphs`, of the step", "idle_s"),
+    "idle_time_s": Field(NUMBER, "wall time outside kernels; the row `outside of graphs` has the step's", "idle_s"),
     "busy_share": Field(NUMBER, "share of its time in which the device worked"),
     "launches": Field(NUMBER, "launches in one step or iteration"),
     "kernels": Field(WHOLE, "number of different kernels", lambda graph: len(graph.kernels)),

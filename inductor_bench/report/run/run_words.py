@@ -258,7 +258,7 @@ def write_kernel_caption(run: Run, entries: Iterable[RankedKernel], columns: Col
         roofs = _describe_roofs(run, shown)
         notes += [f"of peak: of {', '.join(roofs)}"] if roofs else []
         if any(map(_is_partly_cached, shown)):
-            notes.append("of DRAM: without bytes that the cache holds")
+            notes.append("of DRAM: bytes that the cache holds do not count")
         if "latency" in bounds and run.peaks.launch_floor_s is not None:
             notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
         if any(entry.kernel.category.is_library and entry.kernel.roof.peak_share is not None for entry in shown):
