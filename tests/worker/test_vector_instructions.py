@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import inductor_bench.worker.capture
-from inductor_bench.worker.upstream.inductor import remember_vectors
+from inductor_bench.worker.upstream.inductor import list_vector_widths, remember_vectors
 
 
 def torch_that_asks(asked: list[str], fingerprint: Callable[[str], str] | None = None) -> Any:
@@ -55,6 +55,19 @@ def test_fewer_instructions_are_not_asked_for_code_that_works_with_more(
     questions = [("-mfma -mavx512f -mvnni", "exp"), ("-mavx512f -mfma", "exp"), ("-mfma", "bf16"), ("-mavx2", "exp")]
     assert all(module.VecISA(flags).check_build(code) for flags, code in questions)
     assert asked == ["-mfma -mavx512f -mvnni exp", "-mfma bf16", "-mavx2 exp"]
+
+
+def test_a_worker_remembers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    asked: list[str] = []
+    for _ in range(2):
+        isa = type("VecISA", (), {"build_arch_flags": lambda _: "-mavx2", "bit_width": lambda _: 256})
+        isa.check_build = lambda _, code: bool(asked.append(code)) or True  # type: ignore[attr-defined]
+        module: Any = ModuleType("cpu_vec_isa")
+        module.VecISA, module.valid_vec_isa_list = isa, lambda isa=isa: [isa()] * isa().check_build("exp")
+        monkeypatch.setattr("torch._inductor.cpu_vec_isa", module)
+        assert list_vector_widths() == [256]
+    assert asked == ["exp"]
 
 
 def test_torchs_pythons_start_without_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

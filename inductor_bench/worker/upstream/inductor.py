@@ -295,10 +295,17 @@ def is_max_autotuning() -> bool:
 
 def count_vector_lanes() -> int | None:
     """The number of float32 values in a vector of C++ kernels compiled on this machine. (torch 2.11, 2.13)"""
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    isa = pick_vec_isa()
+    isa = _import_vectors().pick_vec_isa()
     return isa.nelements() if isa else None
+
+
+def _import_vectors() -> ModuleType:
+    """Torch's module of the sets of vector instructions, which remembers what works if torch has a cache folder."""
+    from torch._inductor import cpu_vec_isa
+
+    with contextlib.suppress(AttributeError, KeyError):  # then torch asks in each process
+        remember_vectors(cpu_vec_isa)
+    return cpu_vec_isa
 
 
 def remember_vectors(module: ModuleType) -> None:
@@ -312,6 +319,8 @@ def remember_vectors(module: ModuleType) -> None:
         module: torch's module of the sets of instructions.
     """
     original, folder = module.VecISA.check_build, Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / WORKING
+    if hasattr(original, "__wrapped__"):
+        return
     working: list[tuple[str, set[str]]] = []
 
     @functools.wraps(original)
@@ -352,9 +361,7 @@ def _unobserved_children() -> Iterator[None]:
 
 def list_vector_widths() -> list[int]:
     """The vector widths in bits for which this machine compiles C++ kernels, in ascending order. (torch 2.11, 2.13)"""
-    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
-
-    return sorted({isa.bit_width() for isa in valid_vec_isa_list()})
+    return sorted({isa.bit_width() for isa in _import_vectors().valid_vec_isa_list()})
 
 
 def is_vector_width_forced() -> bool:
