@@ -50,7 +50,7 @@ class SummaryKernel:
 class SummaryFinding:
     """A statement about the program or the measurement."""
 
-    # the kind; if a run may have several findings of this kind, a hash of the subject follows: of an operator, a
+    # the kind; if a run may have several findings of this kind, also a hash of what it is about: an operator, a
     # function or a reason
     id: str
     kind: str  # a fixed name; ``docs/findings.md`` lists the names for runs

@@ -74,7 +74,7 @@ def _is_failed(summary: ModelSummary) -> bool:
 
 def make_setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[SettingSummary]) -> Iterator[Section]:
     """The tables of a batch with searches: a row for each setting, and one for each model."""
-    few = f"; an interval of it needs {FEWEST_MODELS} models" if any(one.interval is None for one in settings) else ""
+    few = f"; its interval needs {FEWEST_MODELS} models" if any(one.interval is None for one in settings) else ""
     yield Section(
         "Which settings help",
         (make_settings_table(settings),) if settings else (),

@@ -441,11 +441,11 @@ def _describe_kernel(found: RunKernel, place: Path, *, reference: bool) -> Itera
 def _describe_rules(*, triton: bool) -> Iterator[str]:
     yield "What may change: everything in the body of the kernel, and functions and constants beside it."
     if triton:
-        yield "Do not change the kernel's name and parameters, and its decorators with the sizes that decide the"
+        yield "Keep the kernel's name, its parameters, and its decorators with the sizes that decide the"
         yield "grid (reduction_hint, tile_hint, min_elem_per_thread, num_warps and num_stages may change). Imports:"
         yield "those that are there, triton and math. Every other function is under @triton.jit."
     else:
-        yield 'Do not change `extern "C" void kernel(…)`, the types of its arguments, compiler flags and the number of'
+        yield 'Keep `extern "C" void kernel(…)`, the types of its arguments, the compiler flags and the number of'
         yield "threads. Includes: those that are there, the standard library's, immintrin.h and omp.h. No data may stay"
         yield "from call to call (static, global), and nothing may reach out of the kernel (time, threads, files)."
     yield "It is right if it writes all of its results and nothing else, leaves its inputs as they are, gives the same"
