@@ -12,7 +12,7 @@ from ..records.code import MachineLoad
 from ..records.comparison import Agreement
 from ..records.edit import CPP, TRITON, EditPin, put_in_words
 from ..records.evidence import ObservedGraph
-from ..records.optimization import StepDigest
+from ..records.optimization import KindSizes, StepDigest
 from ..records.request import BreakdownRequest
 from ..records.retune import AnyPin, Config, CppPin, LibraryPin, TritonPin
 from ..store import codec
@@ -423,7 +423,7 @@ class VariantSample:
     variant: int  # its number
     time_s: float  # on the device's clock if there is one
     place: int  # its place among all steps from the first timed one on
-    kind: int = 0  # equal for steps that called the same graphs with the same shapes
+    kind: int = 0  # equal for steps that called the same graphs with the same shapes, with or without gradients
 
 
 @dataclass(frozen=True)
@@ -470,6 +470,7 @@ class TriedVariants:
     collectives: tuple[tuple[int, int], ...] = ()
     source: str = ""  # what delimits the steps, as in ``ObservedSteps``
     samples: tuple[VariantSample, ...] = ()  # the timed steps in order
+    kind_sizes: tuple[KindSizes, ...] = ()  # of the kinds of steps; of many kinds the first ones
     checks: tuple[CheckedCallable, ...] = ()
     variants: tuple[VariantState, ...] = ()  # by their numbers, with the original first
     digests: tuple[StepDigest, ...] = ()  # at most ``losses`` of the request

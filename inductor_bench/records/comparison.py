@@ -78,6 +78,7 @@ class KindChange(Change):
     """The difference of the steps of one kind (graphs and sizes)."""
 
     share: float = 0.0  # the share of A's steps that are of this kind
+    name: str = ""  # the sizes that only this kind has, in words: ``size 96``; empty if they are unknown or many
 
 
 @dataclass(frozen=True)

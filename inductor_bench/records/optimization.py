@@ -148,6 +148,18 @@ class VariantCheck:
         return self.is_compared and self.worst > max(1.0, 2 * self.own)
 
 
+MODE_BITS = 8
+"""The lowest bits of a step's kind: how many of its calls record gradients. The others are its graphs and shapes."""
+
+
+@dataclass(frozen=True)
+class KindSizes:
+    """The sizes in the steps of one kind."""
+
+    kind: int  # as in :attr:`TrialVariant.kinds`
+    sizes: tuple[int, ...]  # all sizes of the tensors with which its graphs were called; of many the first ones
+
+
 @dataclass(frozen=True)
 class TrialVariant:
     """What one process measured of one variant."""
@@ -196,6 +208,7 @@ class Trial:
     load: MachineLoad | None = None  # the machine's load while its steps were timed; ``None`` without such steps
     late: bool = False  # whether the search ended it, because its time was over before everything was measured
     gpu: str = ""  # the GPU, as ``CUDA_VISIBLE_DEVICES`` names it; empty if the program has all of them, or none
+    kind_sizes: tuple[KindSizes, ...] = ()  # of the kinds of its steps; of older versions none
 
     @property
     def compile_time_s(self) -> float:

@@ -155,7 +155,8 @@ def _make_proof(comparison: RunComparison) -> Iterator[Block]:
 
 def _list_kind_cells(kind: KindChange) -> Iterator[tuple[Column, Cell]]:
     ends = [format_signed(end_s) for end_s in (kind.low_s, kind.high_s) if end_s is not None]
-    yield make_text_column("steps"), Cell(units.whole_percent(kind.share), kind.share)
+    yield make_text_column("kind"), Cell(kind.name)
+    yield Column("steps"), Cell(units.whole_percent(kind.share), kind.share)
     yield Column("A"), Cell(units.seconds(kind.a_s), kind.a_s)
     yield Column("B"), Cell(units.seconds(kind.b_s), kind.b_s)
     yield Column("difference"), Cell(format_signed_percent(kind.delta_s, kind.a_s), kind.delta_s)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inductor_bench.messages.observed import ORIGINAL, SETTLING, TriedVariants
+from inductor_bench.messages.observed import ORIGINAL, SETTLING, TriedVariants, VariantsRequest
 from inductor_bench.worker.capture.alternation import AlternatingSteps
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
 from inductor_bench.worker.capture.schedule import StepPlan
@@ -21,7 +21,7 @@ from inductor_bench.worker.capture.variants.trial import (
     order_of,
     schedule_of,
 )
-from inductor_bench.worker.capture.variants.turns import InputShapes
+from inductor_bench.worker.capture.variants.turns import InputShapes, Turns, VariantGraph
 
 
 @pytest.mark.parametrize("variants", [1, 2, 3, 7])
@@ -86,6 +86,28 @@ def test_a_call_has_the_number_of_its_shapes_whether_these_are_static_or_dynamic
     assert dynamic.number([5, weight, long]) == InputShapes("0", [weight, long]).number([weight, long])
     assert dynamic.number([3, weight, short]) != dynamic.number([5, weight, long])
     assert static.number([weight, short]) != InputShapes("1", [weight, short]).number([weight, short])
+    with torch.no_grad():
+        found: dict[int, tuple[int, ...]] = {}
+        without = InputShapes("0", [weight, short], found).number([weight, short])
+    assert without + 1 == static.number([weight, short]) and found == {without: (3, 2)}
+
+
+def test_a_step_has_the_sizes_of_its_calls(tmp_path: Path) -> None:
+    turns, shapes = Turns(VariantsRequest((), True), tmp_path), dict[int, tuple[int, ...]]()
+    turns._sizes = shapes
+
+    def add(size: int, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor + size
+
+    dynamic = [InputShapes(name, [7, torch.ones(7, 2)], shapes) for name in ("0", "1")]  # 7: a symbol
+    calls = [turns._dispatcher(VariantGraph(0, "0", add, [add], shapes=one)) for one in dynamic]
+    kinds = []
+    for size in (3, 5, 3):
+        for call in calls:
+            call(size, torch.ones(size, 2))
+        kinds.append(turns.take_kind())
+    assert kinds[0] == kinds[2] != kinds[1]
+    assert [list(turns.kind_sizes[kind].sizes) for kind in kinds[:2]] == [[3, 2] * 2, [5, 2] * 2]
 
 
 def test_a_step_that_compiles_does_not_say_how_many_steps_are_timed(tmp_path: Path) -> None:

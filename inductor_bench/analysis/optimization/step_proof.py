@@ -6,16 +6,18 @@ the clock, and in what else the machine does meanwhile.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ... import units
 from ...devices.table import find_device
 from ...records.comparison import FASTER, SLOWER, UNDECIDED, Change, KindChange, StepProof
-from ...records.optimization import Trial, TrialVariant
+from ...records.optimization import MODE_BITS, Trial, TrialVariant
 from ..comparison_words import BUSY, BUSY_OTHERS
 from ..findings.finding import plural
 from ..statistics import EFFECT, compute_shift, judge_ratio
@@ -132,13 +134,14 @@ class SideMix:
 
     groups: tuple[frozenset[int], ...]
     shares: tuple[float, ...]
+    ignored_bits: int = 0  # the lowest bits of a kind that do not count
 
     def list_times(self, variant: TrialVariant) -> list[list[float]]:
         """The seconds of the steps of each group."""
         times: list[list[float]] = [[] for _ in self.groups]
         for kind, step in list_steps(variant):
             for place, kinds in enumerate(self.groups):
-                if kind in kinds:
+                if kind >> self.ignored_bits in kinds:
                     times[place].append(step.time_s)
         return times
 
@@ -158,9 +161,12 @@ def _find_mixes(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[Mixes, list[str
     if mix is None and other is None:
         return (None, None), []
     if mix is not None:
+        for ignored_bits in (0, MODE_BITS):  # B may leave out the gradients
+            ours = _make_side_mix(mix, mix, ignored_bits)
+            are_apart = sum(map(len, ours.groups)) == len(frozenset().union(*ours.groups))
+            if are_apart and all(ours.covers(trial.variants[0]) for trial in (*a, *b)):
+                return (ours, ours), [SEVERAL.format(count=len(mix.groups))]
         ours = _make_side_mix(mix, mix)
-        if all(ours.covers(trial.variants[0]) for trial in (*a, *b)):
-            return (ours, ours), [SEVERAL.format(count=len(mix.groups))]
         if other is not None and _are_counterparts(mix, other):
             theirs = _make_side_mix(other, mix)
             if all(side.covers(trial.variants[0]) for side, some in ((ours, a), (theirs, b)) for trial in some):
@@ -168,8 +174,9 @@ def _find_mixes(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[Mixes, list[str
     return (None, None), [UNLIKE]
 
 
-def _make_side_mix(own: StepMix, shares: StepMix) -> SideMix:
-    return SideMix(tuple(frozenset(one.kinds) for one in own.groups), shares.shares)
+def _make_side_mix(own: StepMix, shares: StepMix, ignored_bits: int = 0) -> SideMix:
+    groups = (frozenset(kind >> ignored_bits for kind in one.kinds) for one in own.groups)
+    return SideMix(tuple(groups), shares.shares, ignored_bits)
 
 
 def _are_counterparts(mix: StepMix, other: StepMix) -> bool:
@@ -218,11 +225,29 @@ def _compare_kinds(a: Sequence[Trial], b: Sequence[Trial], mixes: Mixes) -> list
         [list(map(statistics.median, mix.list_times(trial.variants[0]))) for trial in side]
         for side, mix in ((a, ours), (b, theirs))
     ]
-    changes = []
+    changes, names = [], _name_kinds(ours, a)
     for place, share in enumerate(ours.shares):
         change = _judge(*([process[place] for process in side] for side in times))
-        changes.append(KindChange(**vars(change), share=share))
+        changes.append(KindChange(**vars(change), share=share, name=names[place]))
     return changes
+
+
+MOST_SIZES = 3
+"""The largest number of sizes that name a kind."""
+
+
+def _name_kinds(mix: SideMix, trials: Sequence[Trial]) -> list[str]:
+    """Names each group of kinds by the sizes that only it has: ``size 96``; empty if they are unknown or many."""
+    known = {one.kind >> mix.ignored_bits: Counter(one.sizes) for trial in trials for one in trial.kind_sizes}
+    groups = [[known.get(kind, Counter()) for kind in group] for group in mix.groups]
+    same = functools.reduce(operator.and_, (one for group in groups for one in group))
+    names = []
+    for group in groups:
+        sizes = sorted({size for one in group for size in one - same})
+        names.append(
+            f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}" if 0 < len(sizes) <= MOST_SIZES else ""
+        )
+    return names
 
 
 # What else the processes show.

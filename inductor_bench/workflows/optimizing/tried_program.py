@@ -363,6 +363,7 @@ def read_trial(
         load=leading.load if leading else None,
         late=late,
         notes=tuple(dict.fromkeys(note for one in tried for note in one.notes)),
+        kind_sizes=leading.kind_sizes if leading else (),
     )
 
 

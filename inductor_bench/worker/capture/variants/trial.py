@@ -282,6 +282,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
                 self.found,
                 state=state,
                 samples=tuple(self._done),
+                kind_sizes=tuple(turns.kind_sizes.values()),
                 checks=tuple(turns.checks),
                 variants=tuple(map(_describe_variant_state, turns.settings)),
                 digests=tuple(self._gradients.digests),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ....messages.observed import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
+from ....records.optimization import MODE_BITS, KindSizes
 from ...upstream import graph_variants as upstream
 from ..step_measurement import describe_error
 from .own_functions import OwnFunctions
@@ -35,8 +36,14 @@ original would be slower than the same graph called through one more function.
 """
 
 
-KINDS = 1 << 32
+KINDS = 1 << (32 + MODE_BITS)
 """The number of different kinds of steps that can be told apart."""
+
+MOST_KINDS = 100
+"""The largest number of kinds of steps whose sizes are kept."""
+
+MOST_SIZES = 100
+"""The largest number of sizes that are kept of a kind."""
 
 REMEMBERED_SHAPES = 4096
 """The largest number of shapes of one graph that have numbers of their own."""
@@ -52,18 +59,22 @@ class InputShapes:
     Args:
         frame: tells the function that is compiled from others.
         inputs: the inputs with which it is compiled.
+        found: gets the sizes of the tensors for each number.
     """
 
-    def __init__(self, frame: str = "", inputs: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, frame: str = "", inputs: Sequence[Any] = (), found: dict[int, tuple[int, ...]] | None = None
+    ) -> None:
         import torch
 
+        self._found = {} if found is None else found
         self._sizes = tuple(place for place, one in enumerate(inputs) if not isinstance(one, torch.Tensor))
         self._tensors = [
             place
             for place, one in enumerate(inputs)
             if isinstance(one, torch.Tensor) and not isinstance(one, torch.nn.Parameter)
         ]
-        self._graph = f"{frame} {torch.is_grad_enabled()}"
+        self._frame, self._has_gradients = frame, torch.is_grad_enabled()
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def number(self, arguments: Sequence[Any]) -> int:
@@ -74,7 +85,9 @@ class InputShapes:
             if len(self._numbers) >= REMEMBERED_SHAPES:
                 return 0
             shapes = [tuple(arguments[place].shape) for place in self._tensors]
-            known = self._numbers[sizes] = zlib.crc32(f"{self._graph} {shapes}".encode())
+            known = (zlib.crc32(f"{self._frame} {shapes}".encode()) << MODE_BITS) + self._has_gradients
+            self._numbers[sizes] = known
+            self._found[known] = tuple(size for shape in shapes for size in shape)
         return known
 
 
@@ -116,6 +129,10 @@ class Turns:
         """Whether something has to be done before the next call of a graph."""
         self.kind = 0
         """The sum of the numbers of the shapes of all calls since the last step: equal for steps of one kind."""
+        self.kind_sizes: dict[int, KindSizes] = {}
+        """The sizes in the steps of each kind."""
+        self._called: set[int] = set()  # the numbers of the calls since the last step
+        self._sizes: dict[int, tuple[int, ...]] = {}  # of these numbers
         self.note_call: NoteCall | None = None
         """Is called before each call of a graph, while the pattern of calls delimits the steps."""
         self.check: Check | None = None
@@ -220,6 +237,10 @@ class Turns:
     def take_kind(self) -> int:
         """The kind of the step that ends: which graphs it called, and with which shapes."""
         kind, self.kind = self.kind % KINDS, 0
+        if kind not in self.kind_sizes and len(self.kind_sizes) < MOST_KINDS:
+            sizes = [size for number in sorted(self._called) for size in self._sizes.get(number, ())]
+            self.kind_sizes[kind] = KindSizes(kind, tuple(sizes[:MOST_SIZES]))
+        self._called.clear()
         return kind
 
     def failed(self, number: int) -> bool:
@@ -293,7 +314,7 @@ class Turns:
             made = self._compile_held(original, backend, module, inputs, **keywords)
             number = self._numbers.setdefault(what, len(self._numbers))
             self.watches = True
-            shapes = InputShapes(frame, inputs)
+            shapes = InputShapes(frame, inputs, self._sizes)
             return self._dispatcher(VariantGraph(number, name, made, [made] * len(self.settings), shapes=shapes))
         wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
@@ -314,7 +335,7 @@ class Turns:
             uses_cuda_graphs=bool(options.get("triton.cudagraphs", upstream.option("triton.cudagraphs"))),
             calls_collectives=collectives,
             coarsest_eps=eps,
-            shapes=InputShapes(frame, inputs),
+            shapes=InputShapes(frame, inputs, self._sizes),
         )
         self._graphs.append(graph)
         for settings in wanted:
@@ -454,12 +475,14 @@ class Turns:
     # The calls
 
     def _dispatcher(self, graph: VariantGraph) -> Callable[..., Any]:
-        callables, number = graph.callables, graph.shapes.number
+        callables, number, note = graph.callables, graph.shapes.number, self._called.add
 
         def dispatch(*arguments: Any) -> Any:
             if self.watches:
                 self._note_and_check(graph, arguments)
-            self.kind += number(arguments)
+            called = number(arguments)
+            self.kind += called
+            note(called)
             return callables[self.variant](*arguments)
 
         dispatch.__code__ = dispatch.__code__.replace(co_stacksize=ROOM)
