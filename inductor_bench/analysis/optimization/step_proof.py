@@ -74,7 +74,8 @@ def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
     rare: tuple[str, ...] = ()
     if not mixes[0] and means.verdict in (FASTER, SLOWER) and means.verdict != change.verdict:
         share, long = units.percent(abs(means.delta_s) / means.a_s), units.seconds(means.b_s)
-        rare = (f"by the mean of all steps B is {share} {means.verdict} ({long} a step): some steps take far longer",)
+        why = _count_long_steps(*((A, ours) if means.verdict == FASTER else (B, theirs)))
+        rare = (f"by the mean of all steps B is {share} {means.verdict} ({long} a step): {why}",)
         change = replace(change, verdict=UNDECIDED)
     results, difference = _compare_results(a, b)
     return StepProof(
@@ -87,6 +88,22 @@ def prove_step(a: Sequence[Trial], b: Sequence[Trial]) -> StepProof | None:
         process_s=statistics.median(trial.time_s for trial in (*a, *b)),
         notes=(*rare, *disturbed, *notes, *results, *_describe_memory(ours, theirs)),
     )
+
+
+LONG_STEP = 1.5
+"""A step takes far longer than others if it takes at least this many times the median of its process."""
+
+
+def _count_long_steps(side: str, trials: Sequence[Trial]) -> str:
+    """Says how many steps of a side take far longer than others, and how long these take in the median."""
+    processes = [_list_times(trial) for trial in trials]
+    long = [one for times in processes for one in times if one >= LONG_STEP * statistics.median(times)]
+    if not long:
+        return f"some of {side}'s steps take longer than others"
+    each = (
+        f", {units.seconds(statistics.median(long))} in the median" if len(long) > 1 else f": {units.seconds(long[0])}"
+    )
+    return f"{len(long)} of {side}'s {sum(map(len, processes))} steps take{'s' * (len(long) == 1)} far longer{each}"
 
 
 def find_failure(a: Sequence[Trial], b: Sequence[Trial]) -> str:
