@@ -279,6 +279,8 @@ class MenuRow:
     # seconds that the first compilation of its graphs took, with the caches of the search; ``None`` if it compiles none
     compile_time_s: float | None = None
     peak_memory_bytes: int | None = None  # the largest number of bytes that torch allocated in its steps
+    # whether it is expected to compile for long: its function repeats an operator in a loop, or calls a compiled graph
+    is_costly: bool = False
 
     @property
     def changes_compilation(self) -> bool:

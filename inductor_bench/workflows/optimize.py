@@ -17,7 +17,7 @@ from ..analysis.optimization.judging import compute_original_step_s
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
-from ..analysis.optimization.trial_plans import CompileAhead
+from ..analysis.optimization.trial_plans import CompileAhead, describe_long_compilations
 from ..analysis.step_costs import runs_on_host
 from ..devices.nvidia import VISIBLE_GPUS, list_gpu_models
 from ..errors import InductorBenchError, StoppedInFolder, UsageError
@@ -390,6 +390,8 @@ class _Searching:
         for one in trial.variants:
             if one.failure:
                 self._progress.note(f"{trial.name}: {one.slug}: {one.failure}")
+        for said in describe_long_compilations(trial, self._request.budget_s):
+            self._progress.note(said)
 
     def _check_same(self, earlier: Optimization) -> None:
         shown = self._recorded()
@@ -471,7 +473,7 @@ class _Searching:
                 winner=self._search.winner,
                 measured_step_s=compute_original_step_s(self._search.trials),
                 spent_s=self._search.spent_s,
-                notes=(*self._search.notes, *_list_notes(self._search.trials)),
+                notes=(*self._search.notes, *_list_notes(self._search.trials, self._request.budget_s)),
             )
         self._folder.save(self._found, self._redaction.text)
 
@@ -489,8 +491,9 @@ class _Searching:
         self._folder.save(self._found, self._redaction.text)
 
 
-def _list_notes(trials: list[Trial]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(note for trial in trials for note in trial.notes))
+def _list_notes(trials: list[Trial], budget_s: float) -> tuple[str, ...]:
+    said = (note for trial in trials for note in (*describe_long_compilations(trial, budget_s), *trial.notes))
+    return tuple(dict.fromkeys(said))
 
 
 def find_limit(earlier: Optimization) -> float | None:

@@ -15,6 +15,11 @@ from inline import change
 from inductor_bench.analysis.optimization.menu import ASKED_FOR, DISTURBED, FUNCTIONS, LEAST_SHARE, OWN, make_menu
 from inductor_bench.analysis.optimization.menu_entries import MENU, THREADS
 from inductor_bench.analysis.optimization.step_facts import StepFacts
+from inductor_bench.analysis.optimization.trial_plans import (
+    GIVEN_UP,
+    describe_long_compilations,
+    sort_by_expected_saving,
+)
 from inductor_bench.records import optimization
 from inductor_bench.records.code import RECOMPUTED, MachineLoad, SourceLine
 from inductor_bench.records.module import Kernel
@@ -24,12 +29,27 @@ from inductor_bench.records.optimization import (
     GROUPS,
     INDUCTOR,
     PRECISION,
+    SCREEN,
     SUGGESTED,
     UNTRIED,
     MenuRow,
     ProgramSetting,
+    Trial,
+    TrialVariant,
 )
-from inductor_bench.records.run import EAGER, GUARDS, IDLE, Capture, CompiledFunction, LayerTime, Part, Prediction, Run
+from inductor_bench.records.run import (
+    EAGER,
+    GUARDS,
+    IDLE,
+    Capture,
+    CompiledFunction,
+    HostStretch,
+    HostWork,
+    LayerTime,
+    Part,
+    Prediction,
+    Run,
+)
 from inductor_bench.store import codec
 
 
@@ -195,6 +215,39 @@ def test_functions_that_call_eager_operators_and_eager_losses_are_compiled() -> 
     assert compiled["compile-loss-cross_entropy"].settings[0].setting == "torch.nn.functional.cross_entropy"
     denied = {row.slug: row for row in make_menu(with_parts("train", *parts), denied=("functions",))}
     assert denied["compile-1-augment"].reason == DENIED
+
+
+def test_a_function_with_a_loop_or_a_graph_compiles_for_long_and_comes_after_cheaper_rows() -> None:
+    """As in a service that fills a mask element by element before it calls its model."""
+    parts = [
+        eager("aten::mul", 0.06, 76, "handle"),
+        replace(eager("aten::select", 0.05, 63, "build_mask"), calls=74),
+        eager("aten::sin", 0.04, 54, "positions"),
+    ]
+    facts = with_parts("train", *parts)
+    assert facts.run.program is not None
+    entered = HostStretch(GUARDS, "guards", 1e-4, 9, SourceLine("/x/train.py", 76, "Ranker.handle", ""))
+    host = HostWork((entered,), 9, 200, 700, 0.0, 0.0, 0.0, 0)
+    facts = StepFacts(replace(facts.run, program=replace(facts.run.program, host=host)))
+    rows = sort_by_expected_saving(row for row in make_menu(facts) if row.slug.startswith("compile-"))
+    assert [(row.slug, row.is_costly) for row in rows] == [
+        *(("compile-3-positions", False), ("compile-1-handle", True), ("compile-2-build_mask", True)),
+    ]
+
+
+def test_a_search_says_which_setting_compiled_for_more_than_a_quarter_of_its_time() -> None:
+    tried = [
+        TrialVariant("original", compile_time_s=70.0),
+        TrialVariant("compile-1-handle", failure=GIVEN_UP.format(what="compiles for more than 60 s")),
+        TrialVariant("cpp-wrapper", compile_time_s=61.0),
+        TrialVariant("freezing", compile_time_s=59.0),
+    ]
+    slugs = tuple(one.slug for one in tried[1:])
+    trial = Trial("01-screen", SCREEN, True, slugs, tuple(tried), time_s=128.0)
+    assert list(describe_long_compilations(trial, 240.0)) == [
+        "01-screen took 2 min 8 s of 4 min, because compile-1-handle compiled until it was given up",
+        "cpp-wrapper compiled for 1 min 1 s of 4 min",
+    ]
 
 
 def test_an_option_of_dynamo_is_tried_if_a_hint_names_it() -> None:

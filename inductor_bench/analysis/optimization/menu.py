@@ -149,7 +149,8 @@ def _make_compiled_rows(facts: StepFacts, denied: Collection[str]) -> Iterator[M
     for number, one in enumerate(facts.eager_functions[:MOST_FUNCTIONS], 1):
         if one.share >= LEAST_SHARE:
             name, place = one.source.function, f"{one.source.file}:{one.source.line}:{one.source.function}"
-            yield _make_compiled_row(f"compile-{number}-{name}", f"{name}() compiled", place, one.share, denied)
+            row = _make_compiled_row(f"compile-{number}-{name}", f"{name}() compiled", place, one.share, denied)
+            yield replace(row, is_costly=one.is_costly)
 
 
 def _make_compiled_row(slug: str, title: str, place: str, share: float, denied: Collection[str]) -> MenuRow:

@@ -76,12 +76,19 @@ _OF_STEPS = re.compile(r"\.(backward|step)\(")
 """The calls by which a line belongs to a training step."""
 
 
+UNROLLED = 30
+"""If a line calls an operator at least this often in a step, its function has a loop of that many rounds, roughly."""
+
+
 @dataclass(frozen=True)
 class EagerFunction:
     """A function of the program that calls eager operators."""
 
     source: SourceLine  # the line with most of them
     share: float  # of the step: their time, and that in which the device waits for their dispatch
+    # whether it compiles for long: it repeats an operator in a loop, which Dynamo unrolls, or it calls a compiled
+    # graph, which is compiled with it
+    is_costly: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,9 +233,14 @@ class StepFacts:
             if (source.file, source.function) not in steps:
                 known = lines.setdefault((source.file, source.function), {})
                 known[source] = known.get(source, 0.0) + time_s
+        entered = (one for one in (host.stretches if host else ()) if one.label in (GUARDS, LAUNCHING))
+        costly = {(one.source.file, one.source.function.rpartition(".")[2]) for one in entered if one.source}
+        costly |= {(one.source.file, one.source.function) for one in parts if one.source and one.calls >= UNROLLED}
         functions = [
-            EagerFunction(max(times, key=lambda line: times[line]), self.share(sum(times.values())) or 0.0)
-            for times in lines.values()
+            EagerFunction(
+                max(times, key=lambda line: times[line]), self.share(sum(times.values())) or 0.0, place in costly
+            )
+            for place, times in lines.items()
         ]
         return tuple(sorted(functions, key=lambda one: -one.share))
 

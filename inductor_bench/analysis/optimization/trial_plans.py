@@ -167,7 +167,29 @@ def compute_expected_share(row: MenuRow) -> float:
 
 def sort_by_expected_saving(rows: Iterable[MenuRow]) -> list[MenuRow]:
     """Sorts rows in the order in which they are tried: the largest expected saving per time first."""
-    return sorted(rows, key=lambda row: -compute_expected_share(row) / (COSTS_MORE if row.group in COSTLY else 1.0))
+
+    def compute_rank(row: MenuRow) -> float:
+        return -compute_expected_share(row) / (COSTS_MORE if row.is_costly or row.group in COSTLY else 1.0)
+
+    return sorted(rows, key=compute_rank)
+
+
+GIVEN_UP = "given up: it {what}"
+"""Why a variant failed that took too long for a piece of its work, as ``compiles for more than 60 s``."""
+
+LONG_COMPILATION = 0.25
+"""If a setting compiles for more than this share of a search's time, the search says so."""
+
+
+def describe_long_compilations(trial: Trial, budget_s: float) -> Iterator[str]:
+    """Says which variants of a process compiled for much of a search's time, or were given up when they did."""
+    for one in trial.variants:
+        given_up = one.failure.startswith(GIVEN_UP.format(what="compiles"))
+        time_s = trial.time_s if given_up else one.compile_time_s
+        if one.slug in trial.slugs and time_s > LONG_COMPILATION * budget_s:
+            times = f"{units.duration(time_s)} of {units.duration(budget_s)}"
+            said = f"{one.slug} compiled for {times}"
+            yield f"{trial.name} took {times}, because {one.slug} compiled until it was given up" if given_up else said
 
 
 class ProcessCosts:

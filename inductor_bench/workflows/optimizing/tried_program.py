@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.findings.finding import plural
-from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
+from ...analysis.optimization.trial_plans import GIVEN_UP, TrialCandidate, TrialPlan
 from ...devices.nvidia import VISIBLE_GPUS, is_gpu_lost
 from ...errors import InductorBenchError
 from ...launch.batch_executors import compile_threads
@@ -378,7 +378,7 @@ def _list_failures(
     """Returns the reasons why variants failed that ended their process."""
     if stalled:
         slug, _, what = stalled.partition(" ")
-        return {slug: f"given up: it {what}"}
+        return {slug: GIVEN_UP.format(what=what)}
     if ended.ok:
         return {}
     culprits = [find_culprit(line) for line in read_journals(folder).values()]
