@@ -224,8 +224,7 @@ def _add_ledger(
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
-    if take_different_times(observed.steps.step_kinds):
-        found = replace(found, window=weigh_steps(found.window, observed.steps.step_kinds))
+    found = replace(found, window=weigh_steps(found.window, observed.steps.step_kinds))
     steps = _find_step_time(steps, found, observed)
     if not observed.steps.step_times_s:
         notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
@@ -247,9 +246,7 @@ def _add_ledger(
         host=list_host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
     )
     ledger, tied = make_ledger(described), None if on_host else compute_tied_share(found)
-    notes += _list_doubts(ledger, steps.step_time_s, tied)
-    if found.window.step_count == 1 and not on_host:
-        notes.append("one profiled step only: work that was launched before it began may be missing from it")
+    notes += _list_doubts(ledger, steps.step_time_s, tied, misses_work=found.window.step_count == 1 and not on_host)
     steps = replace(
         steps,
         busy_time_s=ledger.busy_time_s,
@@ -266,16 +263,15 @@ def _add_ledger(
     if in_brief:
         return process
     by_slug = {modules[number].slug: activities for number, activities in _group_by_module(found, modules)}
-    weights = found.weigh_activities()
     return replace(
         process,
-        kernels=sum_step_kernels(by_slug, found.window.step_count, weights),
+        kernels=sum_step_kernels(by_slug, found.window.step_count, found.weigh_activities()),
         timeline=_make_timeline(found, described, observed, trace),
         eager=None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         events=_annotate_events(trace, found, modules, places, files),
         divided=DividedSteps.of(described, found.activities, _read_layers(modules, files), observed.steps.callers),
         queue=None if queue is None else _queue_step(queue, found, described, observed),
-        call_times=_sum_call_times(by_slug, found.window.step_count, files, weights),
+        call_times=_sum_call_times(by_slug, found, files),
     )
 
 
@@ -295,8 +291,9 @@ def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, tr
 
 
 def _sum_call_times(
-    by_slug: Mapping[str, Sequence[Activity]], steps: int, files: EvidenceFiles, weights: Mapping[int, float]
+    by_slug: Mapping[str, Sequence[Activity]], works: ProgramWorks, files: EvidenceFiles
 ) -> dict[str, dict[OperatorCall, float]]:
+    weights, steps = works.weigh_activities(), works.window.step_count
     found: dict[str, dict[OperatorCall, float]] = {}
     for slug, activities in by_slug.items():
         times: dict[OperatorPart | None, float] = defaultdict(float)
@@ -320,8 +317,9 @@ def _annotate_events(
 
 def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
     slugs = {number: name.slug for number, name in steps.names.items() if name.slug}
+    weights = found.window.weights or queue.queue.weights
     return QueuedStep(
-        queue,
+        replace(queue, queue=replace(queue.queue, weights=weights)),
         steps.step_time_s,
         observed.steps.host_step_time_s,
         slugs,
@@ -443,7 +441,7 @@ def _group_by_module(
     return joined.items()
 
 
-def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list[str]:
+def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None, *, misses_work: bool = False) -> list[str]:
     notes = []
     if ledger.cut_s > CUT * step_time_s:
         notes.append(
@@ -458,6 +456,8 @@ def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list
         )
     if tied is not None and tied < TIED_ENOUGH:
         notes.append(f"for {1 - tied:.1%} of the compiled graphs' device time the kernel is not known")
+    if misses_work:
+        notes.append("one profiled step only: work that was launched before it began may be missing from it")
     return notes
 
 

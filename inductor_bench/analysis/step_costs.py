@@ -408,7 +408,10 @@ that each step calls once has one call in a step."""
 
 
 def weigh_steps(window: StepWindow, kinds: Sequence[OtherSteps]) -> StepWindow:
-    """The window in which each kind of steps has its share of the timed steps; as it is if a kind is not in it."""
+    """The window in which each kind of steps has its share of the timed steps; as it is if all kinds take the same
+    time, or one of them is not in it."""
+    if not take_different_times(kinds):
+        return window
     weights, timed = [0.0] * window.step_count, sum(kind.count for kind in kinds)
     for kind in kinds:
         places = [place for place in kind.profiled_places if place < len(weights)]

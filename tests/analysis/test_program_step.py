@@ -308,6 +308,16 @@ def test_settling_steps_that_take_longer_than_profiled_ones_are_left_out(tmp_pat
     program = described(tmp_path, settling, modules=modules).program
     assert program.step_time_s == pytest.approx(0.751e-3, rel=0.01) and program.level == (5, len(times))
     assert program.busy_time_s is not None and program.busy_time_s < program.step_time_s
+    places = range(program.ranks[0].profiled_steps)
+    kinds = tuple(
+        OtherSteps((0,), count, time_s, 200, profiled=len(own), profiled_places=tuple(own))
+        for count, time_s, own in ((50, 1e-3, places[:1]), (150, 2e-3, places[1:]))
+    )
+    mixed = described(tmp_path, replace(settling, step_kinds=kinds), modules=modules)
+    (rank,), queue = mixed.program.ranks, mixed.leading.queue
+    assert queue is not None and queue.profiled.queue.weights == rank.step_weights and len(rank.step_weights) > 1
+    assert mixed.program.step_time_s == pytest.approx(statistics.fmean(times))
+    assert math.fsum(part.time_s for part in mixed.program.parts) == pytest.approx(mixed.program.step_time_s)
     later = replace(settling, step_times_s=tuple(1.2e-3 + 1.8e-3 * (number >= 50) for number in range(350)))
     assert described(tmp_path, later, modules=modules).program.level == (0, 50), "the program became slower, later"
     slow = replace(settling, step_times_s=tuple(1e-3 * (1 + (number < 60)) for number in range(200)))

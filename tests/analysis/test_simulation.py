@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -95,6 +96,13 @@ def one_stream(durations: list[float], before: float, own: float = 1.0, gap: flo
     """A step that launches works one by one."""
     actions = [launch(place, before=before, own=own) for place in range(len(durations))]
     return StepQueue(step(*actions), tuple(QueuedWork(0, one, own, gap) for one in durations))
+
+
+def test_each_step_counts_with_its_weight_and_one_without_weight_not_at_all() -> None:
+    queue = StepQueue((*step(launch(0)), *step(launch(1))), (QueuedWork(0, 10.0, 0, 0), QueuedWork(0, 30.0, 0, 0)))
+    short, long = simulate(queue).steps_s
+    assert simulate(replace(queue, weights=(1.5, 0.5))).mean_s == pytest.approx((1.5 * short + 0.5 * long) / 2)
+    assert simulate(replace(queue, weights=(0.0, 1.0))).steps_s == (long,) and long > short
 
 
 # Recorded steps.

@@ -153,7 +153,7 @@ class _Builder:
             for number, call in enumerate(self.calls)
             if self.window.contains_host_time(call.start_s)
         }
-        queue = StepQueue(tuple(actions), tuple(self._queued()), self.window.weights or self._leave_hiccups_out())
+        queue = StepQueue(tuple(actions), tuple(self._queued()), self._leave_hiccups_out())
         return ProfiledQueue(queue, tuple(self.works), calls)
 
     def _leave_hiccups_out(self) -> tuple[float, ...]:
