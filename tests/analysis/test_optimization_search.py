@@ -61,7 +61,7 @@ def states(search: OptimizationSearch) -> dict[str, str]:
 
 
 def test_menus_that_change_nothing_have_no_winner() -> None:
-    """200 searches, whose steps scatter, drift and are disturbed together, and whose processes differ."""
+    """120 searches, whose steps scatter, drift and are disturbed together, and whose processes differ."""
     kinds: list[dict[str, float]] = [
         {},
         {"between": 0.005},
@@ -73,10 +73,10 @@ def test_menus_that_change_nothing_have_no_winner() -> None:
     won = [
         (kind, seed)
         for kind in kinds
-        for seed in range(40)
+        for seed in range(20)
         if searched(DrawnProgram(seed, **kind), ROWS).winner is not None  # type: ignore[arg-type]
     ]
-    assert len(won) <= 1
+    assert not won
 
 
 @pytest.mark.parametrize(("saving", "least"), [(0.01, 16), (0.02, 19), (0.03, 20)])
@@ -438,13 +438,13 @@ def test_a_proof_that_began_early_proves_nothing_where_there_is_nothing() -> Non
     found = [
         (program := compiling_program(seed, {}, **kind), searched(program, rows, budget_s))  # type: ignore[arg-type]
         for kind in kinds
-        for seed in range(25)
+        for seed in range(12)
         for budget_s in (300.0, 1200.0)
     ]
     early = [one for one, _ in found if PROVE in [plan.purpose for plan in one.asked[:3]]]
-    assert len(early) > 10
+    assert len(early) > 5
     claims = [search.winner is not None or any(plan.purpose == CONFIRM for plan in one.asked) for one, search in found]
-    assert sum(claims) <= 1
+    assert not any(claims)
 
 
 @pytest.mark.parametrize(("budget_s", "least"), [(180.0, 14), (300.0, 34)])
@@ -483,7 +483,7 @@ def count_processes(program: DrawnProgram, purpose: str) -> int:
 
 
 def test_a_row_that_was_ranked_alone_proves_nothing_where_there_is_nothing() -> None:
-    """1,000 searches whose ranking is the first process of the proof."""
+    """400 searches whose ranking is the first process of the proof."""
     kinds: list[dict[str, float]] = [
         {"between": 0.1},
         {"between": 0.1, "drift": 0.2},
@@ -491,9 +491,9 @@ def test_a_row_that_was_ranked_alone_proves_nothing_where_there_is_nothing() -> 
         {"between": 0.2, "held": 3, "shared": 0.1},
         {"between": 0.1, "slow_host": 0.3},
     ]
-    searches = (searched(DrawnProgram(seed, **kind), ROWS[:1]) for kind in kinds for seed in range(200))  # type: ignore[arg-type]
+    searches = (searched(DrawnProgram(seed, **kind), ROWS[:1]) for kind in kinds for seed in range(80))  # type: ignore[arg-type]
     rows = [search.rows[0] for search in searches]
-    assert sum(row.screened is not None and row.screened.share >= CLEARLY for row in rows) > 200
+    assert sum(row.screened is not None and row.screened.share >= CLEARLY for row in rows) > 80
     assert not [row for row in rows if is_faster(row.proven)]
 
 

@@ -160,6 +160,7 @@ def without_compiler(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.corner
 @pytest.mark.slow
 def test_a_module_of_a_process_that_nobody_observed_is_profiled(tmp_path: Path) -> None:
     """It is known from the structured trace alone; the module that did not compile is written after it."""

@@ -249,10 +249,10 @@ def with_compiled_step(init):
 def watch(frame, event, argument):
     """Looks at each call until all wanted functions were called, and compiles them from their next call on."""
     code = frame.f_code
-    for wanted in list(WANTED) if event == "call" else ():
-        file, line, name = wanted
+    for wanted in [one for one in WANTED if one[2] == code.co_name] if event == "call" else ():
+        file, line, _ = wanted
         last = max([number for *_, number in code.co_lines() if number], default=0)
-        if code.co_name == name and code.co_firstlineno <= line <= last and os.path.realpath(code.co_filename) == file:
+        if code.co_firstlineno <= line <= last and os.path.realpath(code.co_filename) == file:
             WANTED.remove(wanted)
             for function in [one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)]:
                 compile_function(function)

@@ -405,6 +405,7 @@ torch.compile(lambda x: x.sin().sum(-1))(torch.randn(64, 512))
 """
 
 
+@pytest.mark.corner
 def test_a_breakdown_with_a_retune_gets_by_with_one_turn_at_a_time(shared: Path) -> None:
     (shared / "small.py").write_text(SMALL)
     words = runs.command("breakdown", "small.py", "-o", "run", "--no-plots", "--autotune", "--top", "1")

@@ -73,17 +73,6 @@ def test_the_step_is_told_while_the_program_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_is_ended_is_not_said_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(BRIEF_PROGRAM.replace("range(60)", "iter(int, 1)"))
-    done = runs.breakdown(tmp_path / "run", tmp_path / "train.py", "--stop", "-v")
-    assert done.code == 0, done.printed
-    assert "the steps are measured; the program is ended\n" in done.stderr and "goes on" not in done.stderr
-    answer = " ".join(done.stderr.partition("Where the step goes")[2].split())
-    assert "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out." in answer
-    assert "when the program has ended" not in answer
-
-
-@pytest.mark.slow
 def test_the_step_of_a_program_that_ends_at_once_is_told_before_its_graphs_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

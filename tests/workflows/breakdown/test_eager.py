@@ -95,7 +95,7 @@ while True:
 def test_a_program_is_timed_with_and_without_compilation_and_stopped(tmp_path: Path) -> None:
     endless = tmp_path / "endless.py"
     endless.write_text(ENDLESS)
-    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "--", forking_python.interpreter(), endless)
+    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "-v", "--", forking_python.interpreter(), endless)
     assert done.code == 0 and done.record["failures"] == [] and done.record["capture"]["exit_code"] == 0
     assert done.record["request"]["stop"] is True and done.record["request"]["eager"] is True
     assert [module["program_calls"] > 50 for module in done.record["modules"]] == [True]
@@ -104,3 +104,7 @@ def test_a_program_is_timed_with_and_without_compilation_and_stopped(tmp_path: P
     assert {"Dynamo", "AOTAutograd", "Inductor's lowering", "compilers of kernels"} <= set(phases)
     assert 0 < sum(phases.values()) < done.record["capture"]["time_s"]
     assert "eager" in done.stdout
+    assert "the steps are measured; the program is ended\n" in done.stderr and "goes on" not in done.stderr
+    answer = " ".join(done.stderr.partition("Where the step goes")[2].split())
+    assert "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out." in answer
+    assert "when the program has ended" not in answer

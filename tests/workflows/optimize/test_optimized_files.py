@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import forking_python
 import pytest
@@ -144,6 +146,15 @@ def test_functions_and_optimizers_are_compiled_by_the_module_alone(tmp_path: Pat
     compiled, rate, sums, profile = json.loads(ended.stdout.splitlines()[-1])
     assert compiled == ["Adam.step", "cross_entropy", "loss_of", "step.<locals>.scaled"]
     assert rate == pytest.approx(0.0125) and sums == [0, 3, 6] and profile is None
+
+
+def test_a_call_of_a_function_of_another_name_is_told_by_its_name_alone() -> None:
+    """Each call of the process is looked at: torch's compiler, which makes millions, would start a minute later."""
+    module: dict[str, Any] = {}
+    settings = [ProgramSetting("function", "/train.py:7:loss_of", "True")]
+    exec(write_apply_module(optimization(two_winners()), settings), module)
+    module["WANTED"].append(("/train.py", 7, "loss_of"))
+    module["watch"](SimpleNamespace(f_code=SimpleNamespace(co_name="other")), "call", None)
 
 
 ATTENDING = """
