@@ -11,9 +11,10 @@ from typing import NamedTuple, TypeVar
 from ..records.base import Category, sum_known
 from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLine, is_users_line
 from ..records.module import CategoryTotal, Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
-from ..records.run import Peaks
-from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
+from ..records.run import GRAPH, Peaks
+from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments, Work
 from ..source.generated_text import compute_operator_id
+from ..trace.program_works import ProgramWorks
 from .call_work import OperatorPart, classify, count_transferred_bytes, describe_arguments, find_dtype, find_parts
 from .roofline import TimedWork, judge_groups
 
@@ -549,3 +550,19 @@ def _average_occupancy(events: Sequence[DeviceEvent]) -> float | None:
     if len(known) < len(events) or not time_s:
         return None
     return round(sum(share * duration for share, duration in known) / time_s, 4)
+
+
+def compute_tied_share(found: ProgramWorks) -> float | None:
+    """The share of the compiled graphs' device time in the window that is tied to a call of the graph."""
+    works = [
+        work for work in found.works if work.kind == GRAPH and found.window.contains_host_time(work.launch_start_s)
+    ]
+    whole = sum(work.duration_s for work in works)
+    tied = sum(work.duration_s for work in works if is_tied(work))
+    return tied / whole if whole else None
+
+
+def is_tied(work: Work) -> bool:
+    """Whether the kernel or the operator of a graph's device event is known."""
+    one = work.activity
+    return one is not None and (one.call is not None or one.kernel is not None or one.operator is not None)

@@ -27,7 +27,7 @@ from ..records.evidence import (
     take_different_times,
 )
 from ..records.module import Outputs
-from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, Timeline
+from ..records.run import CallStretch, ClockReading, HostWork, OtherWork, Program, RankSteps, Timeline
 from ..records.traced import Activity, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers, has_lost_steps
 from ..trace.program_works import ProgramWorks, find_kernel_spans
@@ -36,7 +36,7 @@ from .call_work import EagerOperators, OperatorPart, find_dtype, find_operators,
 from .evidence_files import KEPT_BYTES, EvidenceFiles, list_graphs, read_traced_steps
 from .findings.finding import plural
 from .host_time import HostShares, compute_sampling_cost, find_lines_of_steps, find_waits, list_host_stretches
-from .kernel_aggregation import KernelIdentity, StepUse
+from .kernel_aggregation import KernelIdentity, StepUse, compute_tied_share
 from .layer_times import DividedSteps, GraphLayers, KernelWork, StepLayers, find_direction, sum_times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, divide_time, make_ledger, make_timeline, sum_step_kernels
 from .roofline import find_other_work
@@ -214,6 +214,9 @@ def _say_unusable(reason: str) -> str:
     return f"the profile of the steps cannot be used: {reason}"
 
 
+NONE_TIMED = "no step was timed without the profiler: the times are from profiled steps, which are slower"
+
+
 def _add_ledger(
     steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles, *, in_brief: bool
 ) -> DescribedProcess:
@@ -222,12 +225,9 @@ def _add_ledger(
     trace, found, queue = read_traced_steps(files, place, MARKERS, modules, on_host=on_host, in_brief=in_brief)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
-    called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
-    places, notes = pair_calls(trace, found.tops, called, MARKERS), []
+    places = _place_calls(trace, found, observed)
     found = replace(found, window=weigh_steps(found.window, observed.steps.step_kinds))
     steps = _find_step_time(steps, found, observed)
-    if not observed.steps.step_times_s:
-        notes.append("no step was timed without the profiler: the times are from profiled steps, which are slower")
     lines, samples = find_lines_of_steps(found, places), observed.steps.samples
     names = {module.slug: module.label for module in evidence.modules}
     described = Steps(
@@ -246,7 +246,9 @@ def _add_ledger(
         host=list_host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
     )
     ledger, tied = make_ledger(described), None if on_host else compute_tied_share(found)
-    notes += _list_doubts(ledger, steps.step_time_s, tied, misses_work=found.window.step_count == 1 and not on_host)
+    notes = [NONE_TIMED] * (not observed.steps.step_times_s) + _list_doubts(
+        ledger, steps.step_time_s, tied, misses_work=found.window.step_count == 1 and not on_host
+    )
     steps = replace(
         steps,
         busy_time_s=ledger.busy_time_s,
@@ -282,6 +284,12 @@ def read_profiles(evidence: Evidence, files: EvidenceFiles) -> None:
         with suppress(OSError):
             if one.trace is not None and files.path(one.trace).stat().st_size <= KEPT_BYTES:
                 read_traced_steps(files, one.trace, MARKERS, modules, on_host=on_host, in_brief=True)
+
+
+def _place_calls(trace: ProgramTrace, found: ProgramWorks, observed: StepEvidence) -> dict[int, CallPlace]:
+    names, places = observed.operators, observed.places
+    called = [(name, places[number]) for name, number in names if number < len(places)]
+    return pair_calls(trace, found.tops, called, MARKERS)
 
 
 def _make_timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, trace: ProgramTrace) -> Timeline:
@@ -459,22 +467,6 @@ def _list_doubts(ledger: Ledger, step_time_s: float, tied: float | None, *, miss
     if misses_work:
         notes.append("one profiled step only: work that was launched before it began may be missing from it")
     return notes
-
-
-def compute_tied_share(found: ProgramWorks) -> float | None:
-    """The share of the compiled graphs' device time in the window that is tied to a call of the graph."""
-    works = [
-        work for work in found.works if work.kind == GRAPH and found.window.contains_host_time(work.launch_start_s)
-    ]
-    whole = sum(work.duration_s for work in works)
-    tied = sum(work.duration_s for work in works if is_tied(work))
-    return tied / whole if whole else None
-
-
-def is_tied(work: Work) -> bool:
-    """Whether the kernel or the operator of a graph's device event is known."""
-    one = work.activity
-    return one is not None and (one.call is not None or one.kernel is not None or one.operator is not None)
 
 
 def _note_estimated_kernels(count: int) -> str:

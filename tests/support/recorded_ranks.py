@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from program_traces import MARKERS
 
+from inductor_bench.analysis.kernel_aggregation import compute_tied_share
 from inductor_bench.analysis.ledger import GraphName, Steps, make_ledger
-from inductor_bench.analysis.program_step import compute_tied_share
 from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
 from inductor_bench.records.run import RankSteps
 from inductor_bench.source.module_reader import read_module

@@ -20,9 +20,10 @@ from recorded_ranks import DDP, FSDP, Training, count_by_hand, rank_of
 from inductor_bench.analysis.call_work import count_eager_bytes, find_operators
 from inductor_bench.analysis.findings.rule_table import list_findings
 from inductor_bench.analysis.host_time import LineKinds
+from inductor_bench.analysis.kernel_aggregation import compute_tied_share, is_tied
 from inductor_bench.analysis.layer_times import DividedSteps, GraphLayers, compute_layer_share, sum_times_by_layer
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, make_ledger
-from inductor_bench.analysis.program_step import compute_tied_share, find_waits, is_tied
+from inductor_bench.analysis.program_step import find_waits
 from inductor_bench.analysis.step_costs import compute_exposed_s, compute_work_s, find_idle_s, find_pace_setter
 from inductor_bench.records.code import LayerMap, LayerShare, ModuleSource
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
