@@ -47,12 +47,11 @@ def install() -> None:
             from ..fast_start import keep_bytecode
 
             keep_bytecode()
-    waiting: dict[str, Then] = {}
+    waiting: dict[str, Then] = {VECTORS: _remember_vectors}
     if os.environ.get(MODE):
         waiting[TORCH] = _set_mode
     if os.environ.get(VARIANTS):
         waiting.update({TORCH: _try_variants, DYNAMO_CONFIG: _change_dynamo, LOADERS: _change_loaders})
-        waiting[VECTORS] = _remember_vectors
     if os.environ.get(PINS):
         waiting.update({COMPILER: _pin_sources, AUTOTUNERS: _pin_triton_kernels})
         waiting.update({LOWERINGS: _pin_calls, GRAPH_COMPILER: _retry_without_pins})
