@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterable
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from inductor_bench.records.evidence import PROFILING, TIMING, WAITING
 from inductor_bench.records.run import MARKS, OPTIMIZER_STEPS, PATTERN
@@ -18,6 +20,7 @@ from inductor_bench.worker.capture.boundaries import (
     OUTER_PATIENCE,
     PATIENCE,
     Boundaries,
+    Graph,
     LongerLoop,
     OuterLoop,
     Pattern,
@@ -328,3 +331,11 @@ def test_the_calls_of_a_second_python_thread_are_no_part_of_the_pattern(monkeypa
     now_s[0] += 2 * AWAY_S
     assert not elsewhere(in_python), "the first thread has called nothing for long"
     assert thread.is_other()
+
+
+def test_a_fake_parameter_has_no_address() -> None:
+    """torch calls the parts of a model under DDP with fake tensors while it compiles the next part."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    with FakeTensorMode() as mode:
+        inputs = [parameter, mode.from_tensor(parameter)]
+    assert [Graph(0, 1, place).address(inputs) for place in (0, 1, None)] == [parameter.data_ptr(), 0, 0]

@@ -15,6 +15,7 @@ from ...records.evidence import ObservedGraph, ObservedOptimizer
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN
 from ..upstream import observing as upstream
 from .step_kinds import CalledSizes, find_sizes
+from .step_recording import find_place
 
 # Finds the repeating pattern of compiled calls, for programs that neither mark their steps nor run an optimizer.
 
@@ -519,9 +520,8 @@ class Graph:
     """The times of its last calls without the profiler, on the host's clock."""
 
     def address(self, inputs: Sequence[Any]) -> int:
-        """The address of the parameter among the inputs of a call; 0 without one, and for a size of a dynamic shape."""
-        read = None if self.parameter is None else getattr(inputs[self.parameter], "data_ptr", None)
-        return int(read()) if read is not None else 0
+        """The address of the parameter among the inputs of a call; 0 without one, and for a size or a fake tensor."""
+        return 0 if self.parameter is None else find_place(inputs[self.parameter])[0]
 
 
 class CalledGraphs:

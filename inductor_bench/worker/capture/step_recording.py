@@ -393,11 +393,12 @@ class Touches:
 
 def number_values(values: Iterable[Any]) -> tuple[tuple[int, int], ...]:
     """The address and the bytes of each tensor in order; zeros for any other value."""
-    return tuple(_place(value) for value in values)
+    return tuple(map(find_place, values))
 
 
-def _place(value: Any) -> tuple[int, int]:
+def find_place(value: Any) -> tuple[int, int]:
+    """The address and the bytes of a tensor; zeros for a number, and for a tensor without memory."""
     try:
         return value.data_ptr(), value.nbytes
-    except (AttributeError, RuntimeError):  # a number, or a tensor without memory of its own
+    except (AttributeError, RuntimeError):
         return 0, 0
