@@ -4,7 +4,8 @@
 ``scripts/programs`` without ``.py``. Without any, the waits, and trainer, gan, blocks and loader.
 
 A wait is one of 1, 5 and 20 ms in a Python loop, in an operator on the CPU, and in a loader (``scripts/waits``). It is
-found if the stretches of its function take what the program itself measures. ``off`` is the difference.
+found if the stretches of its function take what the program itself measures in the steps that the tool timed. ``off``
+is the difference.
 
 Of a program the table has the number of samples with the device idle, what sampling costs (the interval in brackets),
 the share of the idle time that has a function and a line of the user's code, and its longest stretches. ``FOLDER``
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -42,7 +44,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     parser.add_argument("--output", type=Path, default=Path("runs/host"), help="the folder for the results")
     parser.add_argument("--seconds", type=float, default=12.0, help="how long a program with waits goes on")
+    parser.add_argument("--kind", dest="kinds", action="append", choices=KINDS, help="only waits of this kind")
     options = parser.parse_args()
+    options.kinds = options.kinds or KINDS
     options.output.mkdir(parents=True, exist_ok=True)
     names = options.names or ["waits", *PROGRAMS]
     rows: list[dict[str, Any]] = []
@@ -56,17 +60,26 @@ def main() -> int:
 
 def waits(options: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """A row for each kind and length of a wait."""
-    for kind in KINDS:
+    for kind in options.kinds:
         for time_ms in TIMES_MS:
             words = [str(ROOT / "scripts" / "waits" / "waiting.py"), kind, str(time_ms), str(options.seconds)]
             run = options.output / f"{kind}-{time_ms}"
             record = broken_down(words, run, stops=False)
             row = summary(f"{kind} {time_ms} ms", record)
-            log = (run / "logs" / "program.log").read_text(errors="replace").split() if record else []
-            own = next((float(word) for word in reversed(log) if word.replace(".", "", 1).isdigit()), None)
+            own = wait_in_timed_steps(run, record)
             found_s = sum(one["time_s"] for one in row["stretches"] if function_of(one) in FUNCTIONS[kind])
             row |= {"own_ms": own, "found_ms": 1e3 * found_s, "off": 1e3 * found_s / own - 1 if own else None}
             yield row
+
+
+def wait_in_timed_steps(run: Path, record: dict[str, Any]) -> float | None:
+    """The median of the waits in the steps that the tool timed, in milliseconds, as the program measured them."""
+    if not record:
+        return None
+    lines = (run / "logs" / "program.log").read_text(errors="replace").splitlines()
+    waits_ms = json.loads(next(line for line in reversed(lines) if line.startswith("[")))
+    numbers = record["program"]["ranks"][0]["step_numbers"]
+    return statistics.median(waits_ms[number] for number in numbers)
 
 
 def program(name: str, options: argparse.Namespace) -> dict[str, Any]:

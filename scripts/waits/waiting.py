@@ -1,13 +1,13 @@
 """Trains a small network; in each step the host waits for a known time in Python, in an operator or in a loader.
 
-``waiting.py KIND MS [SECONDS]`` prints as its last line the median time of the waits in milliseconds. The device has
-nothing to do in them, because each step ends with a synchronisation.
+``waiting.py KIND MS [SECONDS]`` prints as its last line the time of each step's wait in milliseconds, as JSON. The
+device has nothing to do in them, because each step ends with a synchronisation.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def main() -> None:
             end_s = time.perf_counter() + seconds
         if time.perf_counter() > end_s:
             break
-    print(f"{1e3 * statistics.median(waits):.4f}")
+    print(json.dumps([round(1e3 * wait_s, 4) for wait_s in waits]))
 
 
 if __name__ == "__main__":

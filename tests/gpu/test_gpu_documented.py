@@ -52,6 +52,7 @@ print("done")
 """
 """A training script that takes any arguments."""
 
+SHORT_COMPARISON = ("--budget", "40s", "--runs", "1")
 SHORT_MODES = ("--rounds", "1", "--mode", "eager", "--mode", "default")
 
 
@@ -201,23 +202,24 @@ def test_a_kernel_has_the_counters_of_nsight_compute(kernels: Path) -> None:
 @SETTINGS
 def test_a_program_is_compared_with_itself_in_two_settings(desk: Path) -> None:
     words = documented("inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1")
-    assert "TORCHINDUCTOR_MAX_AUTOTUNE" in typed(desk, with_options(words, "--runs", "1"))
+    assert "TORCHINDUCTOR_MAX_AUTOTUNE" in typed(desk, with_options(words, *SHORT_COMPARISON))
 
 
 @SETTINGS
 def test_a_program_is_compared_in_two_interpreters_and_bundled(desk: Path) -> None:
     words = documented("inductor-bench compare train.py --python old/bin/python --python new/bin/python")
-    assert "Where the difference comes from" in typed(desk, with_options(words, "--runs", "1"))
+    assert "Where the difference comes from" in typed(desk, with_options(words, *SHORT_COMPARISON))
     words = documented(
         "inductor-bench compare train.py --python old/bin/python --python new/bin/python --bundle regression.zip"
     )
-    typed(desk, with_options(words, "--runs", "1"))
+    typed(desk, with_options(words, *SHORT_COMPARISON))
     assert (desk / "regression.zip").is_file()
 
 
 @SCRIPTS
 def test_a_program_is_compared_with_itself_without_a_profile(desk: Path) -> None:
-    screen = " ".join(typed(desk, documented("inductor-bench compare train.py --runs 0")).split())
+    words = documented("inductor-bench compare train.py --runs 0")
+    screen = " ".join(typed(desk, with_options(words, *SHORT_COMPARISON[:2])).split())
     assert "processes ran in turn, without a profile" in screen and "B is" not in screen
 
 
