@@ -43,14 +43,10 @@ from .roofline import find_other_work
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, find_level
-from .step_costs import compute_time_as_profiled, find_pace_setter, list_kinds, weigh_steps
+from .step_costs import HOST_SETS_PACE, compute_time_as_profiled, find_pace_setter, list_kinds, weigh_steps
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
-
-LEAST_LEVEL_S, SLOWER_THAN_PROFILED = 0.1, 1.1
-"""Steps are not usual ones if together they last less than this, and each takes this many times as long as profiled
-ones."""
 
 CUT = 0.01
 """Share of the step from which a note says that collectives were shortened."""
@@ -184,7 +180,7 @@ def describe_process(
 ) -> DescribedProcess:
     """The step of a process, with a ledger if its profile can be read."""
     seen = observed.steps
-    level = _find_level(seen)
+    level = _find_level(observed)
     steps = RankSteps(
         *(seen.rank, seen.pid, seen.device, seen.step_times_s, level.time_s),
         level=(level.begin, level.end),
@@ -202,12 +198,12 @@ def describe_process(
         return DescribedProcess(steps, observed, (_say_unusable(error.message),))
 
 
-def _find_level(seen: ObservedSteps) -> Level:
+def _find_level(observed: StepEvidence) -> Level:
     """The steps that count, and their time. Steps of several kinds all count: their order changes the level, too."""
-    times = seen.step_times_s
+    seen, times = observed.steps, observed.steps.step_times_s
     if times and take_different_times(seen.step_kinds):
         return Level(0, len(times), statistics.fmean(times))
-    return find_level(times, seen.steps_before_profile) if times else Level(0, 0, 0.0)
+    return find_level(times, seen.steps_before_profile if observed.trace else None) if times else Level(0, 0, 0.0)
 
 
 def _say_unusable(reason: str) -> str:
@@ -343,18 +339,22 @@ def _find_step_time(steps: RankSteps, found: ProgramWorks, observed: StepEvidenc
     if not steps.step_times_s:
         return _use_profiled_times(steps, found)
     if not take_different_times(observed.steps.step_kinds):
-        return _leave_settling_out(steps, found)
+        return _choose_level(steps, found)
     if found.window.weights:
         return steps
     return replace(steps, step_time_s=compute_time_as_profiled(observed.steps.step_kinds) or steps.step_time_s)
 
 
-def _leave_settling_out(steps: RankSteps, found: ProgramWorks) -> RankSteps:
-    """Returns the steps at a faster level if the steps around the profile were few and slower than profiled ones."""
-    if steps.step_time_s <= SLOWER_THAN_PROFILED * found.window.step_time_s:
-        return steps
-    level = find_level(steps.step_times_s, steps.steps_before_profile, LEAST_LEVEL_S)
-    if level.time_s >= steps.step_time_s:
+def _choose_level(steps: RankSteps, found: ProgramWorks) -> RankSteps:
+    """Returns the steps at the level that counts.
+
+    If the device sets the pace, it is the level of the profiled steps: at another one the device may be slower, too.
+    Else it is the level of most steps, because the host may need more time for the steps around a profile.
+    """
+    level = find_level(steps.step_times_s, None)
+    work_s = sum(one.duration_s for one in found.works if found.window.contains_host_time(one.launch_start_s))
+    is_busy = work_s / found.window.step_count >= min(level.time_s, (1 - HOST_SETS_PACE) * steps.step_time_s)
+    if is_busy and not find_device(steps.device).runs_on_host:
         return steps
     return replace(steps, step_time_s=level.time_s, level=(level.begin, level.end))
 

@@ -392,21 +392,20 @@ class Level:
     time_s: float  # the median of its steps; their mean if the steps are of two kinds, or very different
 
 
-def find_level(times: Sequence[float], place: int, least_s: float = 0.0) -> Level:
-    """The level of step times that a step lies in.
+def find_level(times: Sequence[float], place: int | None) -> Level:
+    """The level of step times that a step lies in; the level of most steps if ``place`` is ``None``.
 
     Args:
         times: seconds, in order; not empty.
         place: the index of the step; an index behind the last step counts as that of the last.
-        least_s: the least time of a level: shorter steps before or after a change belong to the other side. If both
-            sides are shorter, it is the later one.
     """
-    begin, end, place = 0, len(times), min(place, len(times) - 1)
+    begin, end = 0, len(times)
     while (change := find_change(times[begin:end])) is not None:
         sides = (begin, begin + change), (begin + change, end)
-        lasting = [side for side in sides if math.fsum(times[slice(*side)]) >= least_s] or [sides[1]]
-        begin, end = next((side for side in lasting if side[0] <= place < side[1]), lasting[0])
-        place = min(max(place, begin), end - 1)
+        if place is None:
+            begin, end = max(reversed(sides), key=lambda side: side[1] - side[0])
+        else:
+            begin, end = sides[place >= begin + change]
     return Level(begin, end, compute_typical_time(times[begin:end]))
 
 

@@ -303,8 +303,8 @@ class RankSteps:
     # where the host waited for the device in the profiled steps, the longest first. Their seconds are per profiled
     # step, and include waits while the device works. If only samples show a wait, it also has a function.
     waits: tuple[HostStretch, ...] = ()
-    # which steps have the level of the profiled steps: the places in ``step_times_s`` of the first one, and of the one
-    # after the last
+    # which steps the figures describe, if the step's time changed: the places in ``step_times_s`` of the first one, and
+    # of the one after the last
     level: tuple[int, int] = (0, 0)
     # the number of each step of ``step_times_s``, if the program's steps are counted from 0; empty in older records
     step_numbers: tuple[int, ...] = ()
@@ -342,8 +342,8 @@ class Program:
     # the mean step of the same program without compilation, by ``--eager``; else ``None``
     eager_step_time_s: float | None = None
     eager_median_step_time_s: float | None = None  # the median of the same steps
-    # which steps have the level of the profiled steps: the places in ``step_times_s`` of the first one, and of the one
-    # after the last
+    # which steps the figures describe, if the step's time changed: the places in ``step_times_s`` of the first one, and
+    # of the one after the last
     level: tuple[int, int] = (0, 0)
     clocks: tuple[ClockReading, ...] = ()  # the GPU's clock during some of the timed steps
     # the largest number of bytes that torch allocated on the device until the timed steps ended; on a CPU the largest

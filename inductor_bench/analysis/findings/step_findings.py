@@ -171,18 +171,18 @@ def _describe_kinds(run: Run, program: Program) -> Iterator[str]:
 
 
 def _describe_level(program: Program) -> str:
-    """Says which steps took another time than the steps around the profile."""
+    """Says which steps took another time than the steps that the figures describe."""
     begin, end = program.level
     others = [(times, words) for times, words in _list_other_levels(program.step_times_s, begin, end) if times]
     said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
     return (
-        f"the step's time changes: {units.seconds(program.step_time_s)} for the {plural(end - begin, 'step')} around "
-        f"the profile, {said}{_describe_clock(program)}; the figures describe the steps around the profile"
+        f"the step's time changes: {units.seconds(program.step_time_s)} for {plural(end - begin, 'step')}, "
+        f"{said}{_describe_clock(program)}; the figures describe the {plural(end - begin, 'step')}"
     )
 
 
 def _describe_clock(program: Program) -> str:
-    """Says how the GPU's clock differed between the steps around the profile and the other steps; empty if unknown."""
+    """Says how the GPU's clock differed between the steps that count and the other steps; empty if unknown."""
     begin, end = program.level
     near = [one for one in program.clocks if begin <= one.place < end]
     far = [one for one in program.clocks if one not in near]

@@ -35,8 +35,8 @@ def describe_step(program: Program) -> str:
     Of several kinds of steps it says ``12.4 ms a step on average (optimizer steps; 20 timed, of 2 kinds)``.
 
     Steps that ran other calls are named if they take a large share of the time, as the rollouts of a training do.
-    If the figure comes only from the timed steps that took as long as the profiled steps, it says ``17 of 243 timed,
-    the others took 14.1 ms``.
+    If the step's time changed, and the figure comes only from some of the timed steps, it says ``226 of 243 timed, the
+    others took 14.1 ms``.
     """
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
     kinds, mean = "", ""
