@@ -426,16 +426,16 @@ def _make_host_parts(host: Sequence[HostStretch], steps: Steps, idle_s: float) -
 
 
 def _divide_pause(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
-    """The labels of a pause with their seconds, times the weight of the step."""
-    until, weigh = pause.end_s, steps.window.weigh_on_device
+    """The labels of a pause with their seconds, times the weights of the steps."""
+    until, weigh = pause.end_s, steps.window.weigh_span
     if not steps.on_host and pause.following >= 0:
         launched = steps.works[pause.following].launch_end_s
         until = min(pause.end_s, max(pause.start_s, launched))
     for one in steps.timeline.between(pause.start_s, until):
         place = steps.places.get(one.op, _NO_PLACE) if one.label in WITH_LINES else _NO_PLACE
-        yield (one.label, place), weigh(one.start_s) * (one.end_s - one.start_s)
+        yield (one.label, place), weigh(one.start_s, one.end_s)
     if until < pause.end_s:
-        yield (QUEUED, _NO_PLACE), weigh(until) * (pause.end_s - until)
+        yield (QUEUED, _NO_PLACE), weigh(until, pause.end_s)
 
 
 # What each kernel of a compiled module costs in one step of the program.

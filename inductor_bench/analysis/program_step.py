@@ -22,7 +22,6 @@ from ..records.evidence import (
     EagerSteps,
     Evidence,
     ModuleEvidence,
-    ObservedSteps,
     StepEvidence,
     take_different_times,
 )
@@ -325,7 +324,7 @@ def _queue_step(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observe
     return QueuedStep(
         replace(queue, queue=replace(queue.queue, weights=weights)),
         steps.step_time_s,
-        observed.steps.host_step_time_s,
+        None if found.window.weights else observed.steps.host_step_time_s,  # the median of different kinds is no mean
         slugs,
         [call.graph for call in found.calls],
         {number: one.host_time_s for number, one in enumerate(observed.steps.graphs) if one.host_time_s is not None},
@@ -349,7 +348,7 @@ def _choose_level(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     """Returns the steps at the level that counts.
 
     If the device sets the pace, it is the level of the profiled steps: at another one the device may be slower, too.
-    Else it is the level of most steps, because the host may need more time for the steps around a profile.
+    Else it is a level of at least half of the steps, because the steps around a profile may take the host longer.
     """
     level = find_level(steps.step_times_s, None)
     work_s = sum(one.duration_s for one in found.works if found.window.contains_host_time(one.launch_start_s))

@@ -393,7 +393,7 @@ class Level:
 
 
 def find_level(times: Sequence[float], place: int | None) -> Level:
-    """The level of step times that a step lies in; the level of most steps if ``place`` is ``None``.
+    """The level of step times that a step lies in; if ``place`` is ``None``, one of at least half of the steps.
 
     Args:
         times: seconds, in order; not empty.
@@ -403,7 +403,10 @@ def find_level(times: Sequence[float], place: int | None) -> Level:
     while (change := find_change(times[begin:end])) is not None:
         sides = (begin, begin + change), (begin + change, end)
         if place is None:
-            begin, end = max(reversed(sides), key=lambda side: side[1] - side[0])
+            most = max(reversed(sides), key=lambda side: side[1] - side[0])
+            if 2 * (most[1] - most[0]) < len(times):
+                break
+            begin, end = most
         else:
             begin, end = sides[place >= begin + change]
     return Level(begin, end, compute_typical_time(times[begin:end]))

@@ -263,6 +263,13 @@ class StepWindow:
             return 0.0
         return self.weights[bisect_right(self.marks, time_s) - 1] if self.weights else 1.0
 
+    def weigh_span(self, start_s: float, end_s: float) -> float:
+        """The seconds between two times of the device, those in each step times the weight of the step."""
+        if not self.weights:
+            return end_s - start_s
+        cuts = (start_s, *(bound_s for bound_s in self.bounds if start_s < bound_s < end_s), end_s)
+        return math.fsum(self.weigh_on_device(begin) * (end - begin) for begin, end in pairwise(cuts))
+
     def weigh_on_device(self, time_s: float) -> float:
         """The weight of the step that contains the device's time ``time_s``, or of the step next to it."""
         place = bisect_right(self.bounds, time_s) - 1

@@ -119,6 +119,24 @@ def test_each_step_counts_with_its_weight(tmp_path: Path, on_host: bool) -> None
     assert counts == [0.25, 1.5, 1.75]
 
 
+@pytest.mark.parametrize("on_host", [True, False])
+def test_idle_time_before_the_first_operator_of_a_step_has_the_weight_of_this_step(
+    tmp_path: Path, on_host: bool
+) -> None:
+    """The short step is nine of ten timed ones. The long one begins with 100 µs of Python."""
+    built, first = ProgramTraceBuilder(), 0 if on_host else 1
+    for number, at in enumerate((-50.0, 0.0, 100.0, 300.0)[1 - first :]):
+        built.boundary(number, at)
+    for at, took in ((0.6, 39.4), (60.5, 38.5), (200, 40), (260.5, 39.4)):
+        op = built.op("aten::x", at, took)
+        if not on_host:
+            built.launch("k", at + 0.1, at + 0.2, took - 0.2, external=op)
+    for at in (40, 240):
+        built.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 20)
+    found = times(ledger_of(built, tmp_path, 110.0, on_host=on_host, weights=(1.8, 0.2)))
+    assert (found["idle", "data loading"], found["idle", "Python"]) == (pytest.approx(20), pytest.approx(11.95))
+
+
 def test_compute_hides_collectives_and_these_hide_copies(tmp_path: Path) -> None:
     built = stepped()
     for step in (0, 100):

@@ -181,6 +181,24 @@ def test_the_profile_goes_on_until_each_repeated_kind_was_in_it() -> None:
     assert not kinds.wants_more(4, PROFILED_KINDS_S), "further steps of 20 s each would take minutes"
 
 
+def test_an_interrupted_profiled_step_keeps_its_place() -> None:
+    """Its boundary is in the trace, so that the places of the steps after it depend on it."""
+    kinds = made([moment(1), moment(2)])
+    assert kinds.note_profiled(moment(1), counts=True, odd=True)
+    kinds.note_profiled(moment(2), counts=True)
+    found = kinds.divide(steps((1, 0, 1.0), (2, 0, 5.0), (1, 0, 1.0)), ()).kinds
+    assert {one.graphs: one.profiled_places for one in found} == {(0,): (0,), (1,): (1, 3)}
+
+
+def test_steps_between_samples_count_only_if_all_kinds_were_profiled() -> None:
+    """They are of profiled kinds only, and would change the mix of the steps whose mean is the step."""
+    kinds, window = made([moment(1), moment(2)]), steps((1, 0, 1.0), (2, 0, 5.0), (1, 0, 1.0), (2, 0, 5.0))
+    further = steps(*[(1, 0, 1.0)] * 6)
+    assert len(kinds.divide(window, further).steps) == 10
+    found = kinds.divide([*window, *steps((4, 0, 3.0))], further)
+    assert len(found.steps) == sum(one.count for one in found.kinds) == 4
+
+
 def test_an_evaluation_is_no_kind_to_profile_but_a_size_of_a_service_is() -> None:
     for each_call in (False, True):
         kinds = made([moment(1)] * 4, each_call=each_call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -303,7 +303,18 @@ def _compute_one_saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) 
     *likely, device_s = savings
     least, most = min(likely), max(likely)
     each = [a - b for a, b in zip(fitted.unchanged[0].steps_s, changed[0].steps_s, strict=True)]
-    spread = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else 0.0
+    spread = _compute_spread(each, fitted.unchanged[0].weights) / math.sqrt(len(each))
     residual = abs(likely[0]) * abs(fitted.residual_s) / fitted.step_time_s
     uncertainty = max(most - likely[0], likely[0] - least) + spread + residual
     return SimulatedSaving(likely[0], max(uncertainty, abs(likely[0]) * OFF), device_s)
+
+
+def _compute_spread(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The standard deviation of values that have these weights, all the same if there are none; 0 of one value."""
+    if len(values) < 2:
+        return 0.0
+    weights = weights or [1.0] * len(values)
+    whole = math.fsum(weights)
+    mean = math.fsum(map(operator.mul, weights, values)) / whole
+    squares = math.fsum(weight * (value - mean) ** 2 for weight, value in zip(weights, values, strict=True))
+    return math.sqrt(squares / whole * len(values) / (len(values) - 1))

@@ -97,6 +97,10 @@ class KindsOfSteps:
     kinds: tuple[OtherSteps, ...]  # the kinds of ``steps``, if there are several kinds
 
 
+INTERRUPTED: Kind = (-1, 0)
+"""The kind of a profiled step that other calls interrupted: no timed step is of this kind."""
+
+
 class StepKinds:
     """The kinds of steps that a program has made until now, and the profiled ones of them."""
 
@@ -139,18 +143,21 @@ class StepKinds:
         self._known = {moment.graphs for moment in before[1:] if not moment.is_disturbed}
         self._profiled.clear()
 
-    def note_profiled(self, moment: Moment, *, counts: bool) -> bool:
+    def note_profiled(self, moment: Moment, *, counts: bool, odd: bool = False) -> bool:
         """Notes a profiled step.
 
-        Returns whether it called other graphs than the settled steps, if these all called the same graphs, and the
-        program does not repeat it.
+        Returns whether other calls interrupted it, or it called other graphs than the settled steps, if these all
+        called the same graphs, and the program does not repeat it.
 
         Args:
             moment: the boundary after it.
             counts: whether the analysis will use it.
+            odd: whether other calls interrupted it.
         """
         if counts:
-            self._profiled.append((moment.graphs, moment.sizes))
+            self._profiled.append(INTERRUPTED if odd else (moment.graphs, moment.sizes))
+        if odd:
+            return True
         is_other = len(self._known) == 1 and moment.graphs not in self._known
         return is_other and (moment.graphs, moment.sizes) not in self.find_repeated()
 
@@ -196,9 +203,10 @@ class StepKinds:
         others = [step for step in whole if step.kind not in kinds]
         counted = whole if others else steps  # the further steps are no fair share of all kinds
         several = len({step.kind for step in whole}) > 1
+        timed = counted if len({step.kind for step in whole if step.kind in kinds}) > 1 else steps
         summed = _Sum(sum(step.time_s for step in counted), len(counted), profiled, self._sizes.list_sizes())
         return KindsOfSteps(
-            tuple(step for step in steps if step.kind in kinds),
+            tuple(step for step in timed if step.kind in kinds),
             summed.list_kinds(others),
             summed.list_kinds([step for step in counted if step.kind in kinds]) if several else (),
         )

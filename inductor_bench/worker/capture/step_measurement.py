@@ -312,7 +312,7 @@ class Measurement:
         mark_boundary(moment.number)
         self._marked += 1
         counts = not self._graphs.device or self._marked > 2  # on a GPU the first profiled step does not count
-        odd = self._recording is not None and (odd or self._kinds.note_profiled(moment, counts=counts))
+        odd = self._recording is not None and self._kinds.note_profiled(moment, counts=counts, odd=odd)
         steps = 0 if noisy or odd else self._schedule.wants_kinds(moment.number)
         if self._kinds.wants_more(steps, moment.arrived_s - self._profile_begin_s):
             self._schedule.profile_more()
