@@ -30,7 +30,7 @@ def language() -> None:
         step(data)
 
 
-@clean(may=("layout-copies",))
+@clean(may=("layout-copies", "cuda-graphs-unused"))
 def images() -> None:
     """Convolutions, channels last."""
     step, (inputs, labels) = training(Images()), pictures()
@@ -38,7 +38,7 @@ def images() -> None:
         step(inputs, labels)
 
 
-@clean()
+@clean(may=("cuda-graphs-unused",))
 def loss_now_and_then() -> None:
     """The loss is read every 20 steps."""
     step, data, losses = training(Language()), tokens(), []
@@ -48,7 +48,7 @@ def loss_now_and_then() -> None:
             losses.append(loss.item())
 
 
-@clean()
+@clean(may=("cuda-graphs-unused",))
 def fast_loader() -> None:
     """A loader that is ahead of the step, from pinned memory."""
     step = training(Language())
@@ -58,7 +58,7 @@ def fast_loader() -> None:
         step(batch.to(DEVICE, non_blocking=True))
 
 
-@clean(may=("full-float32", "copies"))
+@clean(may=("full-float32", "copies", "cuda-graphs-unused"))
 def autocast() -> None:
     """Parameters in float32, under autocast to bfloat16."""
     model = Language().to(DEVICE)
@@ -168,7 +168,7 @@ def distillation() -> None:
         optimizer.zero_grad()
 
 
-@clean()
+@clean(may=("cuda-graphs-unused",))
 def long_texts() -> None:
     """Texts of four times the length, in fewer of them."""
     step, data = training(Language()), tokens(max(1, BATCH // 4), 4 * LENGTH)

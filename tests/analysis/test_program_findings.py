@@ -449,7 +449,8 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
     times = (47e-3,) * 15 + (57e-3,) * 35
     run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15))
     assert the(run, "unsteady-steps").text == (
-        "the step's time changes: 47.0 ms for 15 steps, 57.0 ms for the 35 after them; the figures describe the 15 steps"
+        "the step's time changes: 47.0 ms for 15 steps, 57.0 ms for the 35 after them; "
+        "the figures describe the 15 steps"
     )
     assert run.program is not None
     assert describe_step(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed, the others took 57.0 ms)"
