@@ -414,6 +414,7 @@ class VariantsRequest:
     checks: bool = True  # whether outputs and gradients are compared before anything is timed
     losses: int = 0  # the number of optimizer steps whose gradients and loss are kept
     only_compiles: bool = False  # whether its variants are compiled, and nothing is compared and timed
+    times_uncompiled: bool = False  # whether steps are timed even if the process compiles nothing
 
 
 @dataclass(frozen=True)

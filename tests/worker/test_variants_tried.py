@@ -150,6 +150,23 @@ def test_a_program_without_an_optimizer_is_timed_from_its_start_by_its_pattern_o
     assert timed(found) == {1: 8}
 
 
+@pytest.mark.parametrize("disabled", ["1", "0"])
+def test_steps_are_timed_before_anything_is_compiled_and_left_out_once_it_is(disabled: str) -> None:
+    """As in a comparison of a program that compiles nothing with the same program compiled."""
+    request = VariantsRequest((ProgramVariant("a"),), False, 0.01, 8, 8, checks=False, losses=3, times_uncompiled=True)
+    folder = runs.scratch() / f"variants-disabled-{disabled}"
+    folder.mkdir()
+    (folder / "request.json").write_text(json.dumps(codec.encode(request)))
+    variables = {VARIANTS: str(folder / "request.json"), "TORCH_COMPILE_DISABLE": disabled}
+    run("accumulate", INDUCTOR_BENCH_CAPTURE=str(folder), INDUCTOR_BENCH_OBSERVE="steps", **variables)
+    found = {
+        one.parent.name: codec.decode(TriedVariants, json.loads(one.read_text())) for one in folder.rglob(f"*{TRIED}")
+    }
+    (steps,) = found.values()
+    assert list(found) == ["uncompiled" if disabled == "1" else folder.name]
+    assert (steps.state, steps.source, timed(steps), len(steps.digests)) == (DONE, OPTIMIZER_STEPS, {1: 8}, 3)
+
+
 def test_a_variant_in_whose_step_the_program_ends_is_named() -> None:
     found = try_variants("crash", ProgramVariant("foreach", (VariantSwitch(OPTIMIZER, "foreach", True),)))
     assert "ValueError: foreach is on" in found.variants[1].failure and not found.samples

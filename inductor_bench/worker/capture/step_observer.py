@@ -407,8 +407,8 @@ class StepObserver:
         self._end()
 
     def finish(self) -> None:
-        """Writes at the end of the program what was measured until then."""
-        if self.is_done:
+        """Writes at the end of the program what was measured until then; nothing if it has no compiled module."""
+        if self.is_done or not self._is_attached:
             return
         try:
             self._measurement.finish(self._boundaries)

@@ -215,6 +215,9 @@ MOST_CALLS = 100
 active: list[UncompiledProcess] = []
 """The observation of this process, as long as it has no compiled graph."""
 
+timed: list[StepObserver] = []
+"""The observation of a process whose steps are timed, and nothing else, as long as it has no compiled graph."""
+
 
 class UncompiledProcess:
     """A process without a compiled graph: its steps, and its calls of ``torch.compile``.
@@ -335,3 +338,5 @@ def leave_uncompiled() -> None:
     """Ends the observation in this process, which has a compiled graph."""
     while active:
         active.pop().leave()
+    while timed:
+        timed.pop().leave()

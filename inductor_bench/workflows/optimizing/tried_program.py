@@ -22,6 +22,7 @@ from ...messages.observed import (
     OBSERVE,
     STEPS,
     TRIED,
+    UNCOMPILED,
     VARIANTS,
     CheckedCallable,
     ProgramVariant,
@@ -58,6 +59,7 @@ from ...store.folder import OptimizationFolder
 from ...store.lock import TURN, DeviceTurn
 from ...store.redaction import Redaction
 from ..modules.compile_environment import WARM, make_observed_environment
+from ..modules.observed_files import PATIENCE_S
 from ..modules.program_run import format_shown_command, make_program_command, remove_lock_variable
 from ..progress import Progress
 from ..single_run import CACHE, NOT_INHERITED
@@ -98,12 +100,13 @@ class VariantWatch:
         now_s = time.monotonic()
         if self._has_stalled(now_s):
             return True
-        states = [found.state for found in read_trial_results(self._folder)]
+        results = read_trial_results(self._folder)
+        states = [found.state for found in results or read_trial_results(self._folder / UNCOMPILED)]
         if not states or not all(state in (DONE, FAILED) for state in states):
             self._done_s = None
             return False
         self._done_s = self._done_s or now_s
-        return now_s - self._done_s >= SETTLE_S
+        return now_s - self._done_s >= (SETTLE_S if results else PATIENCE_S)  # without any it may still compile
 
     def _has_stalled(self, now_s: float) -> bool:
         for name, doing in read_journals(self._folder).items():
@@ -297,6 +300,7 @@ def request_of(plan: TrialPlan) -> VariantsRequest:
         checks=plan.alternates and not plan.only_compiles,
         losses=plan.losses,
         only_compiles=plan.only_compiles,
+        times_uncompiled=plan.purpose == TIMED,
     )
 
 
@@ -337,7 +341,7 @@ def read_trial(
         stalled: what a variant was doing when it was given up; empty if none was.
         late: whether the program was ended because the time of the search was over, so that no variant caused this.
     """
-    tried = read_trial_results(folder)
+    tried = read_trial_results(folder) or read_trial_results(folder / UNCOMPILED)
     leading = max(tried, key=_compute_median_step_s, default=None)
     apart = describe_disagreement(tried) if ended.ok and not stalled else ""
     if apart:

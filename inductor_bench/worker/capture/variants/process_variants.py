@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ....messages.observed import CAPTURE_FOLDER, ORIGINAL, VARIANTS, VariantsRequest, VariantSwitch
+from ....messages.observed import CAPTURE_FOLDER, ORIGINAL, UNCOMPILED, VARIANTS, VariantsRequest, VariantSwitch
 from ....records.optimization import COMPILE, DYNAMO, ENVIRONMENT, LOADER, MEMORY_FORMAT, PINS
 from ....store import codec
 from ....store.files import read_json
@@ -145,12 +145,27 @@ class ProcessVariants:
             self.held.change_torch(torch)
             self.turns.activate_held()
 
-    def observer(self, on_done: Callable[[], None]) -> StepObserver:
-        """Returns the observation of the steps of this process."""
+        if self.turns.request.times_uncompiled:
+            self._time_uncompiled()
+
+    def _time_uncompiled(self) -> None:
+        """Times the steps from here on, until the process has a compiled graph."""
+        from ..uncompiled import save_at_exit, timed
+
+        folder = self.folder / UNCOMPILED
+        folder.mkdir(exist_ok=True)
+        steps = self.observer(lambda: None, folder)
+        steps.begin_eager()
+        timed.append(steps)
+        save_at_exit(steps.finish, lambda: None)
+
+    def observer(self, on_done: Callable[[], None], folder: Path | None = None) -> StepObserver:
+        """Returns the observation of the steps of this process; ``folder`` is that of its file."""
         from .trial import VariantObserver, VariantTrial
 
+        place = folder or self.folder
         return VariantObserver(
-            self.turns, lambda graphs: VariantTrial(self.folder, graphs, self.turns, self.gradients), on_done
+            self.turns, lambda graphs: VariantTrial(place, graphs, self.turns, self.gradients), on_done
         )
 
 

@@ -262,6 +262,10 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._collect()
         self._write(state)
 
+    def give_way(self) -> None:
+        """Removes what is known: another observation replaces this one, or the program has a profiler of its own."""
+        self._path.unlink(missing_ok=True)
+
     def fail(self, error: BaseException) -> None:
         """Ends the trial because of an error in the trial itself."""
         self._turns.end()
