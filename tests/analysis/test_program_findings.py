@@ -441,6 +441,11 @@ def test_steps_of_a_few_kinds_are_told_apart() -> None:
     assert the(profiled, "unsteady-steps").text.endswith(
         "; the figures are means over the profiled steps; the mean of all timed steps is 4.80 ms"
     )
+    (rank,) = profiled.program.ranks
+    for times in (0.5, 2):  # only as the longer one does the rank with weights set the pace
+        weighed = replace(rank, rank=1, step_time_s=times * rank.step_time_s, step_weights=(1.0,))
+        said = describe_step(replace(profiled.program, ranks=(rank, weighed)))
+        assert ("each weighted by its profiled steps" in said) == (times < 1)
     alike = tuple(replace(kind, time_s=4e-3) for kind in kinds_of_steps)
     assert "kinds" not in the(with_program(run, step_kinds=alike), "unsteady-steps").text, "they take the same time"
 

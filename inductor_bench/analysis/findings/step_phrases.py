@@ -13,7 +13,7 @@ from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.evidence import take_different_times
 from ...records.run import COLLECTING, MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
-from ..step_costs import compute_eager_ratio, compute_time_as_profiled
+from ..step_costs import compute_eager_ratio, compute_time_as_profiled, find_pace_setter
 from .finding import Rows, join_words, plural
 
 _SOURCES = {
@@ -107,7 +107,7 @@ def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
 def is_as_profiled(program: Program) -> bool:
     """Whether each of several kinds of steps has the weight of its profiled steps, because it is not known which of
     these were of which kind."""
-    if not program.parts or any(rank.step_weights for rank in program.ranks):
+    if not program.parts or (program.ranks and find_pace_setter(program.ranks).step_weights):
         return False
     return compute_time_as_profiled(find_differing_kinds(program)) is not None
 
