@@ -430,7 +430,10 @@ _NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
 
 
 def name_idle_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
-    """Divides idle parts among functions if the profile does not know the function and a few samples do."""
+    """Divides idle parts among functions if the profile does not know the function and a few samples do.
+
+    The time of a part comes from the profile, so that no number of samples says how certain it is.
+    """
     found: list[Part] = []
     for part in parts:
         alike = [one for one in host.stretches if one.label == part.label and one.source] if host is not None else []
@@ -440,10 +443,7 @@ def name_idle_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part
             found.append(part)
             continue
         times = ((one, part.time_s * one.time_s / seen_s) for one in alike)
-        found += [
-            replace(part, time_s=time_s, source=one.source, function=one.function, samples=one.samples)
-            for one, time_s in times
-        ]
+        found += [replace(part, time_s=time_s, source=one.source, function=one.function) for one, time_s in times]
     return found
 
 

@@ -78,7 +78,9 @@ class KindChange(Change):
     """The difference of the steps of one kind (graphs and sizes)."""
 
     share: float = 0.0  # the share of A's steps that are of this kind
-    name: str = ""  # the sizes that only this kind has, in words: ``size 96``; empty if they are unknown or many
+    # the sizes that only this kind has, in words: ``size 96``; empty for all kinds if one has none or many, or if the
+    # sizes of one are unknown
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,10 @@ MODE_BITS = 8
 """The lowest bits of a step's kind: how many of its calls record gradients. The others are its graphs and shapes."""
 
 
+KEPT_SIZES = 100
+"""The largest number of sizes that are kept of a kind."""
+
+
 @dataclass(frozen=True)
 class KindSizes:
     """The sizes in the steps of one kind."""

@@ -148,7 +148,7 @@ class Part:
     # versions
     summed: tuple[SummedOperator, ...] = ()
     function: str = ""  # for sampled idle time: the function or the graph that the host ran; else empty
-    samples: int = 0  # for sampled idle time: the number of samples that show it; 0 in older records
+    samples: int = 0  # if samples divide the idle time: the number of those that show it; 0 in older records
 
     @property
     def hidden_s(self) -> float:

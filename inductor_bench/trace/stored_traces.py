@@ -435,9 +435,10 @@ def _continue_loops(
 ) -> list[int | None]:
     """Pairs further rounds of a loop with one of its rounds, as the loop over the rows of a larger request has them.
 
-    The other step shows the loop: two equal rounds before the first one that is not paired.
+    The other step shows the loop: equal rounds before the first one that is not paired, two of different operators or
+    three of a single operator. Two equal operators may be one line without a loop, as in ``x + y + z``.
     """
-    filled = list(places)
+    filled, called = list(places), list(called)
     for at in range(1, len(filled)):
         last = filled[at - 1]
         if filled[at] is not None or last is None:
@@ -446,7 +447,10 @@ def _continue_loops(
         for size in range(1, min(LONGEST_ROUND, (last + 1) // 2, stop - at) + 1):
             begin = last + 1 - size
             round_ = [name for name, _ in called[begin : last + 1]]
-            if called[begin : last + 1] == called[begin - size : begin] and round_ == list(names[at : at + size]):
+            before = 2 if size == 1 else 1  # further equal rounds
+            is_loop = called[max(0, begin - before * size) : begin] == called[begin : last + 1] * before
+            is_loop = is_loop and (size == 1 or len(set(round_)) > 1)
+            if is_loop and round_ == list(names[at : at + size]):
                 filled[at : at + size] = range(begin, last + 1)
                 break
     return filled

@@ -470,6 +470,7 @@ def test_three_samples_name_what_the_profile_has_a_kind_for(tmp_path: Path) -> N
     python = {part.function: part.time_s for part in named.parts if part.label == PYTHON}
     whole_s = part_of(half_busy(tmp_path, None), PYTHON).time_s
     assert python == {"f": pytest.approx(2 / 3 * whole_s), "g": pytest.approx(1 / 3 * whole_s)}
+    assert not any(part.samples for part in named.parts), "the time comes from the profile"
     assert all(part.function == "" for part in half_busy(tmp_path, shares((PYTHON, "f", 20, 2))).parts)
 
 

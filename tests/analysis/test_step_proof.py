@@ -15,7 +15,7 @@ from inductor_bench.analysis.optimization.step_proof import A, B, prove_step
 from inductor_bench.analysis.statistics import compute_shift
 from inductor_bench.records.base import Failure
 from inductor_bench.records.code import MachineLoad
-from inductor_bench.records.optimization import MODE_BITS, TIMED, KindSizes, StepDigest, Trial, TrialVariant
+from inductor_bench.records.optimization import KEPT_SIZES, MODE_BITS, TIMED, KindSizes, StepDigest, Trial, TrialVariant
 
 SIZES = {11: 0.004, 12: 0.008, 13: 0.020}
 """The seconds of a step of each kind."""
@@ -109,13 +109,25 @@ def test_steps_of_several_sizes_are_compared_size_by_size(numbers: dict[int, int
     assert ("paired with those of A in the order of their times" in " ".join(found.notes)) == bool(numbers)
 
 
-def test_kinds_of_a_b_without_gradients_are_those_of_a_and_have_the_names_of_their_sizes() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "names"),
+    [
+        (((2, 176), (2, 192, 2), (2, 208, 64)), ["size 176", "size 192", "sizes 64, 208"]),
+        (((176,), (192, 176, 176), (208,)), [""] * 3),  # the first one has no size of its own
+        (((176,), (192,)), [""] * 3),  # the sizes of a kind are unknown
+        (((176,), (192,), (208,) * KEPT_SIZES), [""] * 3),  # perhaps not all are kept
+        (((176,), (192,), (1, 2, 3, 4)), [""] * 3),  # too many
+    ],
+)
+def test_kinds_of_a_b_without_gradients_are_those_of_a_and_have_the_names_of_their_sizes(
+    sizes: Sequence[tuple[int, ...]], names: list[str]
+) -> None:
     recording, without = ({kind: (kind << MODE_BITS) + mode for kind in SIZES} for mode in (True, False))
-    named = tuple(KindSizes(recording[kind], (2, 16 * kind, 192)) for kind in SIZES)
+    named = tuple(KindSizes(recording[kind], own) for kind, own in zip(SIZES, sizes, strict=False))
     a = [replace(trial, kind_sizes=named) for trial in serve(A, 6, {}, recording)]
     found = prove_step(a, serve(B, 6, {11: 0.7}, without))
     assert found is not None and "in the order of their times" not in " ".join(found.notes)
-    assert [kind.name for kind in found.kinds] == ["size 176", "size 192", "size 208"]
+    assert [kind.name for kind in found.kinds] == names
 
 
 def test_kinds_without_counterparts_leave_the_mean_over_all_steps() -> None:

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import inductor_bench.worker.capture
+from inductor_bench.worker.capture.startup import _remember_vectors
 from inductor_bench.worker.upstream.inductor import list_vector_widths, remember_vectors
 
 
-def torch_that_asks(asked: list[str], fingerprint: Callable[[str], str] | None = None) -> Any:
-    """Torch's module as a process imports it; AMX works on no machine."""
+def torch_that_asks(asked: list[str], fingerprint: Callable[[str], str] | None = str) -> Any:
+    """Torch's module as a process imports it, with the function that names the compiler; AMX works on no machine."""
 
     class VecISA:
         def __init__(self, flags: str) -> None:
@@ -31,7 +32,7 @@ def torch_that_asks(asked: list[str], fingerprint: Callable[[str], str] | None =
     vars(module).update(VecISA=VecISA)
     if fingerprint is not None:
         vars(module).update(_get_isa_dry_compile_fingerprint=fingerprint)
-    remember_vectors(module)
+    _remember_vectors(module)
     return module
 
 
@@ -65,6 +66,7 @@ def test_a_worker_remembers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         isa.check_build = lambda _, code: bool(asked.append(code)) or True  # type: ignore[attr-defined]
         module: Any = ModuleType("cpu_vec_isa")
         module.VecISA, module.valid_vec_isa_list = isa, lambda isa=isa: [isa()] * isa().check_build("exp")
+        module._get_isa_dry_compile_fingerprint = str
         monkeypatch.setattr("torch._inductor.cpu_vec_isa", module)
         assert list_vector_widths() == [256]
     assert asked == ["exp"]
@@ -75,7 +77,7 @@ def test_torchs_pythons_start_without_the_hook(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("sys.path", [hook, "/somewhere"])
     paths: list[str] = []
-    module = torch_that_asks([], lambda flags: flags)
+    module = torch_that_asks([])
     monkeypatch.setattr(module.VecISA, "check_build", lambda isa, code: bool(paths.append(_python_path())) or True)
     remember_vectors(module)
     assert module.VecISA("-mavx2").check_build("exp") and paths == ["/somewhere"] and not _python_path()
@@ -91,6 +93,8 @@ def test_another_compiler_or_torch_is_asked_anew(tmp_path: Path, monkeypatch: py
     for words in ("g++ 12={}=2.13", "g++ 12={}=2.13", "g++ 14={}=2.13", "g++ 14={}=2.14"):
         assert torch_that_asks(asked, words.format).VecISA("-mavx2").check_build("exp")
     assert asked == ["-mavx2 exp"] * 3
+    monkeypatch.setattr("torch.version.git_version", "another build of the same version")
+    assert torch_that_asks(asked, words.format).VecISA("-mavx2").check_build("exp") and len(asked) == 4
 
 
 def test_torch_names_the_compiler_and_itself_for_such_a_question() -> None:
@@ -109,7 +113,9 @@ def test_an_answer_that_cannot_be_kept_is_given(tmp_path: Path, monkeypatch: pyt
     assert asked == ["-mavx2 exp"] * 2
 
 
-def test_a_torch_that_asks_in_another_way_is_left_as_it_is() -> None:
-    from inductor_bench.worker.capture.startup import _remember_vectors
-
+def test_a_torch_that_asks_in_another_way_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     _remember_vectors(SimpleNamespace(VecISA=object))  # type: ignore[arg-type]
+    asked: list[str] = []
+    assert all(torch_that_asks(asked, None).VecISA("-mavx2").check_build("exp") for _ in range(2))
+    assert len(asked) == 2 and not list(tmp_path.iterdir())

@@ -264,7 +264,7 @@ def find_slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     if runs_on_host(run) or time_s < GUARDS_SHARE * evidence.whole.time_s or any(find_small_graphs(evidence)):
         return
     parts = list_idle_parts(run, GUARDS)
-    if has_few_samples(parts) or (not has_idle_kinds(run) and 2 * time_s < sum(times.values())):
+    if has_few_samples(run, parts) or (not has_idle_kinds(run) and 2 * time_s < sum(times.values())):
         return
     spared = any(one.level == ADVICE for one in find_unused_cuda_graphs(evidence)) or _list_refusals(run)
     if times.get(LAUNCHING, 0.0) > time_s and spared:

@@ -454,7 +454,7 @@ def _time_of(evidence: RunEvidence, *labels: str) -> float:
     parts = list_idle_parts(evidence.run, *labels)
     time_s = sum(part.time_s for part in parts)
     least = LEAST_SHARE if has_idle_kinds(evidence.run) else UNSURE_SHARE
-    return time_s if time_s >= least * evidence.whole.time_s and not has_few_samples(parts) else 0.0
+    return time_s if time_s >= least * evidence.whole.time_s and not has_few_samples(evidence.run, parts) else 0.0
 
 
 def _format_idle(run: Run, label: str) -> str:
@@ -546,8 +546,8 @@ def find_garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
 def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports functions of the program that the host runs while the device waits, one finding for each function.
 
-    It holds if at least :data:`FEWEST_SAMPLES` samples name the function. Calls that are not operators, such as NumPy
-    functions, count for the function that makes them.
+    It holds if :func:`has_few_samples` does not. Calls that are not operators, such as NumPy functions, count for the
+    function that makes them.
     """
     run = evidence.run
     groups: dict[tuple[str, str], list[Part]] = {}
@@ -556,7 +556,7 @@ def find_host_python(evidence: RunEvidence) -> Iterator[Finding]:
             groups.setdefault((part.source.file, part.source.function), []).append(part)
     for place, parts in groups.items():
         time_s = sum(part.time_s for part in parts)
-        if time_s < PYTHON_SHARE * evidence.whole.time_s or has_few_samples(parts):
+        if time_s < PYTHON_SHARE * evidence.whole.time_s or has_few_samples(run, parts):
             continue
         text = (
             f"{_describe_idleness(run)} for {format_sampled_share(run, parts)} of a step while the "

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.evidence import take_different_times
-from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
-from ..step_costs import compute_eager_ratio, compute_time_as_profiled
+from ...records.run import COLLECTING, MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
+from ..step_costs import compute_eager_ratio, compute_time_as_profiled, find_pace_setter
 from .finding import Rows, join_words, plural
 
 _SOURCES = {
@@ -107,7 +107,7 @@ def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
 def is_as_profiled(program: Program) -> bool:
     """Whether each of several kinds of steps has the weight of its profiled steps, because it is not known which of
     these were of which kind."""
-    if not program.parts or any(rank.step_weights for rank in program.ranks):
+    if not program.parts or (program.ranks and find_pace_setter(program.ranks).step_weights):
         return False
     return compute_time_as_profiled(find_differing_kinds(program)) is not None
 
@@ -217,30 +217,53 @@ def format_share(run: Run, seconds: float) -> str:
     return f"{units.seconds(seconds)} ({units.percent(seconds / whole)})" if whole else units.seconds(seconds)
 
 
-FEWEST_SAMPLES = 5
-"""The smallest number of samples that make a finding. The time that 5 samples show is certain within a factor of 2.4
-(95%): what they show as 5% of the step takes at least 2%. The time of 2 samples is certain only within a factor
-of 4."""
+FEWEST_SAMPLES = 3
+"""The smallest number of samples that make a finding if no sample came late."""
+
+LATE = 1.5
+"""If the samples' share of the time is this many times their share of the number of samples, some of them came late."""
 
 _NORMAL = 1.96  # the quantile of the normal distribution for 95%
 
 
-def has_few_samples(parts: Sequence[Part]) -> bool:
-    """Whether idle time was seen only in samples, and in too few of them."""
-    return 0 < sum(part.samples for part in parts) < FEWEST_SAMPLES
+def has_few_samples(run: Run, parts: Sequence[Part]) -> bool:
+    """Whether idle time was seen only in samples, and in too few of them.
+
+    A late sample stands for all moments that it missed, as during a call that keeps Python's interpreter for itself:
+    then one sample is enough.
+    """
+    seen, (count_share, time_share) = sum(part.samples for part in parts), _compute_sampled_shares(run, parts)
+    return 0 < seen < FEWEST_SAMPLES and time_share <= LATE * count_share
 
 
 def format_sampled_share(run: Run, parts: Sequence[Part]) -> str:
-    """Returns the time of idle parts with its share of the step and what is certain of it: ``0.221 ms (5.1%; 5 of 17
-    samples: 0.101 to 0.396 ms)``. The interval is Wilson's for a share, 95%. Without samples it is left out."""
+    """Returns the time of idle parts with its share of the step, and the samples on which it rests, if any:
+    ``0.221 ms (5.1%; from 5 of 17 samples: 0.101 to 0.396 ms)``.
+
+    The interval is Wilson's for a share, 95%. It counts samples, so it is left out if these did not come evenly.
+    """
     time_s, seen = math.fsum(part.time_s for part in parts), sum(part.samples for part in parts)
     host, said = run.program.host if run.program else None, format_share(run, time_s)
     if host is None or not 0 < seen <= host.samples:
         return said
-    share, square = seen / host.samples, _NORMAL**2 / host.samples
+    said = f"{said[:-1]}; from {seen} of {host.samples} samples"
+    share, time_share = _compute_sampled_shares(run, parts)
+    if not share <= LATE * time_share <= LATE**2 * share:
+        return f"{said})"
+    square = _NORMAL**2 / host.samples
     half = _NORMAL * math.sqrt(share * (1 - share) / host.samples + square / (4 * host.samples))
     low, high = ((share + square / 2 + side) / (1 + square) / share * time_s for side in (-half, half))
-    return f"{said[:-1]}; {seen} of {host.samples} samples: {units.seconds(low)} to {units.seconds(high)})"
+    return f"{said}: {units.seconds(low)} to {units.seconds(min(high, time_s / time_share))})"
+
+
+def _compute_sampled_shares(run: Run, parts: Sequence[Part]) -> tuple[float, float]:
+    """The share of idle parts in the number of samples, and in the idle time that these divide; 0 if unknown."""
+    host = run.program.host if run.program else None
+    if host is None or not host.samples:
+        return 0.0, 0.0
+    whole_s = math.fsum(one.time_s for one in host.stretches if one.label != COLLECTING)
+    time_share = math.fsum(part.time_s for part in parts) / whole_s if whole_s else 0.0
+    return sum(part.samples for part in parts) / host.samples, time_share
 
 
 def name_line(source: SourceLine | None) -> str:

@@ -6,7 +6,6 @@ the clock, and in what else the machine does meanwhile.
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import statistics
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from ... import units
 from ...devices.table import find_device
 from ...records.comparison import FASTER, SLOWER, UNDECIDED, Change, KindChange, StepProof
-from ...records.optimization import MODE_BITS, Trial, TrialVariant
+from ...records.optimization import KEPT_SIZES, MODE_BITS, Trial, TrialVariant
 from ..comparison_words import BUSY, BUSY_OTHERS
 from ..findings.finding import plural
 from ..statistics import EFFECT, compute_shift, judge_ratio
@@ -254,17 +253,19 @@ MOST_SIZES = 3
 
 
 def _name_kinds(mix: SideMix, trials: Sequence[Trial]) -> list[str]:
-    """Names each group of kinds by the sizes that only it has: ``size 96``; empty if they are unknown or many."""
-    known = {one.kind >> mix.ignored_bits: Counter(one.sizes) for trial in trials for one in trial.kind_sizes}
-    groups = [[known.get(kind, Counter()) for kind in group] for group in mix.groups]
-    same = functools.reduce(operator.and_, (one for group in groups for one in group))
-    names = []
-    for group in groups:
-        sizes = sorted({size for one in group for size in one - same})
-        names.append(
-            f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}" if 0 < len(sizes) <= MOST_SIZES else ""
-        )
-    return names
+    """Names each group of kinds by the sizes that only it has: ``size 96``; none if not each one has such a name."""
+    known: dict[int, set[int]] = {}
+    for one in (one for trial in trials for one in trial.kind_sizes):
+        if len(one.sizes) < KEPT_SIZES:  # else some may be missing
+            known.setdefault(one.kind >> mix.ignored_bits, set()).update(one.sizes)
+    if not all(kind in known for group in mix.groups for kind in group):
+        return [""] * len(mix.groups)
+    groups = [set[int]().union(*(known[kind] for kind in group)) for group in mix.groups]
+    times = Counter(size for group in groups for size in group)
+    own = [sorted(size for size in group if times[size] == 1) for group in groups]
+    if not all(0 < len(sizes) <= MOST_SIZES for sizes in own):
+        return [""] * len(own)
+    return [f"size{'s' * (len(sizes) > 1)} {', '.join(map(str, sizes))}" for sizes in own]
 
 
 # What else the processes show.

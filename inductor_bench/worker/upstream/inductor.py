@@ -317,7 +317,15 @@ def remember_vectors(module: ModuleType) -> None:
 
     Args:
         module: torch's module of the sets of instructions.
+
+    Raises:
+        AttributeError: this torch does not say by what it tells such questions apart, so nothing is remembered.
+        KeyError: torch has no cache folder.
     """
+    import torch
+
+    # The first is torch's own: the compiler, the flags and torch's version, which builds from source may share.
+    describe, built = module._get_isa_dry_compile_fingerprint, torch.version.git_version
     original, folder = module.VecISA.check_build, Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / WORKING
     if hasattr(original, "__wrapped__"):
         return
@@ -326,9 +334,7 @@ def remember_vectors(module: ModuleType) -> None:
     @functools.wraps(original)
     def check_build(isa: Any, code: str) -> bool:
         flags = isa.build_arch_flags()
-        describe = getattr(module, "_get_isa_dry_compile_fingerprint", None)  # torch's own: compiler, flags and torch
-        compiler = os.environ.get("CXX", "") if describe is None else describe(flags)
-        facts = (platform.node(), compiler, flags, code)
+        facts = (platform.node(), describe(flags), built, flags, code)
         known = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
         wanted = set(flags.split())
         works = known.is_file() or any(code == other and wanted <= more for other, more in working)
