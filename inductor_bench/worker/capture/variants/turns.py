@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ....messages.observed import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
-from ....records.optimization import MODE_BITS, KindSizes
+from ....records.optimization import KEPT_SIZES, MODE_BITS, KindSizes
 from ...upstream import graph_variants as upstream
 from ..step_measurement import describe_error
 from .own_functions import OwnFunctions
@@ -41,9 +41,6 @@ KINDS = 1 << (32 + MODE_BITS)
 
 MOST_KINDS = 100
 """The largest number of kinds of steps whose sizes are kept."""
-
-MOST_SIZES = 100
-"""The largest number of sizes that are kept of a kind."""
 
 REMEMBERED_SHAPES = 4096
 """The largest number of shapes of one graph that have numbers of their own."""
@@ -239,7 +236,7 @@ class Turns:
         kind, self.kind = self.kind % KINDS, 0
         if kind not in self.kind_sizes and len(self.kind_sizes) < MOST_KINDS:
             sizes = [size for number in sorted(self._called) for size in self._sizes.get(number, ())]
-            self.kind_sizes[kind] = KindSizes(kind, tuple(sizes[:MOST_SIZES]))
+            self.kind_sizes[kind] = KindSizes(kind, tuple(sizes[:KEPT_SIZES]))
         self._called.clear()
         return kind
 
