@@ -90,6 +90,7 @@ def test_anything_else_runs_in_python_itself() -> None:
     assert ended.stdout == "False\n"
 
 
+@pytest.mark.corner
 def test_who_starts_a_process_that_forks_may_be_killed_meanwhile(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import sys\nsys.exit(7)\n")
@@ -105,6 +106,7 @@ def test_who_starts_a_process_that_forks_may_be_killed_meanwhile(tmp_path: Path)
         server.kill()
 
 
+@pytest.mark.corner
 def test_who_is_killed_while_asking_ends_nobody_else(tmp_path: Path) -> None:
     """Tests that kill commands at any moment do that, too."""
     script = tmp_path / "program.py"

@@ -252,6 +252,7 @@ def evidence_of(run: Path) -> Any:
     return json.loads((run / "evidence.json").read_text())
 
 
+@pytest.mark.corner
 @pytest.mark.slow
 def test_a_batch_holds_no_secret_goes_on_and_can_be_analysed_again(tmp_path: Path) -> None:
     for name, text in (("fails", FAILS), ("compiles", COMPILES)):

@@ -157,6 +157,7 @@ def test_results_come_back_to_the_one_folder(nodes: TwoNodes, tmp_path: Path) ->
     assert not folder.work.exists()
 
 
+@pytest.mark.corner
 @pytest.mark.xdist_group("ray")
 def test_an_interruption_leaves_nothing_on_the_cluster(nodes: TwoNodes, tmp_path: Path) -> None:
     def stop() -> None:

@@ -126,6 +126,7 @@ def test_lines_that_have_moved_are_those_of_the_program_as_it_is(program: Path, 
     assert lines == [{5}, {6}]
 
 
+@pytest.mark.corner
 @pytest.mark.slow
 def test_two_breakdowns_at_once_write_one_cache_and_damaged_files_are_compiled_again(
     program: Path, tmp_path: Path
