@@ -92,7 +92,7 @@ def check_run(path: Path) -> None:
             "no-such-target",
         )
     if path.suffix == ".py":
-        raise UsageError(f"{path} is a program and no run", "give two runs, or two programs", "wrong-target")
+        raise UsageError(f"{path} is a program, not a run", "give two runs, or two programs", "wrong-target")
 
 
 class KernelTexts(Mapping[tuple[str, str], str]):

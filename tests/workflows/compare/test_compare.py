@@ -132,7 +132,7 @@ def test_what_is_no_run_is_refused_in_words(a: Path, tmp_path: Path) -> None:
         archive.writestr("x.txt", "")
     for name, message in (
         ("missing", "there is no"),
-        ("train.py", "is a program and no run"),
+        ("train.py", "is a program, not a run"),
         ("empty", "holds no record.json"),
         ("text.zip", "is not a readable zip file"),
         ("two.zip", "holds 2 files record.json"),
@@ -554,7 +554,7 @@ def test_a_comparison_without_a_profile_needs_steps(tmp_path: Path) -> None:
     with pytest.raises(InductorBenchError, match="no step was timed"):
         invoke("train.py", "--runs", "0", "-q")
     (tmp_path / "module.py").write_text("async_compile = AsyncCompile()\ndef call(args):\n    pass\n")
-    with pytest.raises(UsageError, match="is a program and no run"):
+    with pytest.raises(UsageError, match="is a program, not a run"):
         invoke("train.py", tmp_path, "-q")
 
 
