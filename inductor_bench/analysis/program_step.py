@@ -348,7 +348,7 @@ def _choose_level(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     """Returns the steps at the level that counts.
 
     If the device sets the pace, it is the level of the profiled steps: at another one the device may be slower, too.
-    Else it is a level of at least half of the steps, because the steps around a profile may take the host longer.
+    Else it is a level of two thirds of the steps, or all of them: those around a profile may take the host longer.
     """
     level = find_level(steps.step_times_s, None)
     work_s = sum(one.duration_s for one in found.works if found.window.contains_host_time(one.launch_start_s))

@@ -392,8 +392,12 @@ class Level:
     time_s: float  # the median of its steps; their mean if the steps are of two kinds, or very different
 
 
+MAJORITY = 2 / 3
+"""The least share of all steps that one level stands for. With less, the steps differ, and all of them count."""
+
+
 def find_level(times: Sequence[float], place: int | None) -> Level:
-    """The level of step times that a step lies in; if ``place`` is ``None``, one of at least half of the steps.
+    """The level of step times that a step lies in; if ``place`` is ``None``, one of two thirds of the steps.
 
     Args:
         times: seconds, in order; not empty.
@@ -404,7 +408,7 @@ def find_level(times: Sequence[float], place: int | None) -> Level:
         sides = (begin, begin + change), (begin + change, end)
         if place is None:
             most = max(reversed(sides), key=lambda side: side[1] - side[0])
-            if 2 * (most[1] - most[0]) < len(times):
+            if most[1] - most[0] < MAJORITY * len(times):
                 break
             begin, end = most
         else:

@@ -98,11 +98,11 @@ def test_a_few_steps_that_settle_are_not_the_level_of_most() -> None:
 
 
 def test_most_steps_have_the_longest_level_wherever_it_lies() -> None:
-    times = noisy(2e-3, 20) + noisy(1e-3, 40, 1) + noisy(3e-3, 15, 2)
-    assert (find_level(times, 3).begin, find_level(times, 3).end) == (0, 20)
-    assert (find_level(times, None).begin, find_level(times, None).end) == (20, 60)
+    times = noisy(3e-3, 10) + noisy(2e-3, 12, 1) + noisy(1e-3, 90, 2)
+    assert (find_level(times, 11).begin, find_level(times, 11).end) == (10, 22)
+    assert (find_level(times, None).begin, find_level(times, None).end) == (22, 112)
     drifting = [time_s * (1 + number // 20) for number, time_s in enumerate(noisy(1e-3, 100))]
-    assert find_level(drifting, None).end - find_level(drifting, None).begin >= 50, "no level of a few of the steps"
+    assert find_level(drifting, None).end - find_level(drifting, None).begin >= 67, "no level of a few of the steps"
 
 
 def test_a_place_behind_the_last_step_counts_as_the_last() -> None:
