@@ -262,8 +262,8 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._collect()
         self._write(state)
 
-    def give_way(self) -> None:
-        """Removes what is known: another observation replaces this one, or the program has a profiler of its own."""
+    def discard(self) -> None:
+        """Removes the file of what is known, because another observation replaces this one."""
         self._path.unlink(missing_ok=True)
 
     def fail(self, error: BaseException) -> None:
@@ -334,6 +334,11 @@ class VariantObserver(StepObserver):
 
         super().__init__(make, on_done)
         turns.note_call = self._note_call
+
+    def leave(self) -> None:
+        """Ends the observation, and removes its result: those of the compiled program replace it."""
+        super().leave()
+        self._trial.discard()
 
     def note_change(self) -> None:
         """Notes a change as ``StepObserver`` does.
