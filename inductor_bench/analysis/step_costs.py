@@ -183,8 +183,8 @@ def sum_idle_by_label(run: Run) -> dict[str, float]:
 
 
 def find_longest_profile(program: Program) -> tuple[float, float]:
-    """The seconds of a profiled and of a timed step, of the process in which the profiled one is longest in comparison;
-    twice 0 without a profile."""
+    """The seconds of a profiled step and of a timed step, of the process with the largest ratio of the two; zeros
+    without a profile."""
     pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
     return max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0.0, 0.0))
 

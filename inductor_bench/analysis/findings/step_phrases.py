@@ -105,8 +105,8 @@ def find_differing_kinds(program: Program) -> tuple[StepKind, ...]:
 
 
 def is_as_profiled(program: Program) -> bool:
-    """Whether each of several kinds of steps has the weight of its profiled steps, because it is not known which of
-    these were of which kind."""
+    """Whether each of several kinds of steps has the weight of its profiled steps. This is so in older records, which
+    do not say of which kind each profiled step was, and if a kind was not profiled."""
     if not program.parts or (program.ranks and find_pace_setter(program.ranks).step_weights):
         return False
     return compute_time_as_profiled(find_differing_kinds(program)) is not None
